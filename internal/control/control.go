@@ -1,0 +1,182 @@
+// Package control is what an agent and the processes it started say to each
+// other, as lines of JSON over a Unix socket in the job's directory (mode 0700).
+//
+// A process dials the socket named by EnvSocket and says Hello; the agent, when
+// all processes have, answers Start to each. After that either speaks when it
+// has something to say. The end of the connection is the end of the process,
+// or of the job.
+package control
+
+import (
+	"encoding/json"
+
+	"fmt"
+	"net"
+	"sync"
+)
+
+// The environment that an agent gives a process. A program without it is a
+// world of one rank.
+const (
+	EnvSocket  = "MPIV_SOCKET"  // path of the agent's Unix socket
+	EnvProcess = "MPIV_PROCESS" // index of the process in the job
+)
+
+// Version is that of the protocol, equal at both ends.
+const Version = 1
+
+// A Message is one line. Exactly one field is set.
+type Message struct {
+	// From a process to its agent.
+	Hello    *Hello    `json:",omitempty"`
+	Finished *Finished `json:",omitempty"`
+	Failed   *Failed   `json:",omitempty"`
+	Report   *Report   `json:",omitempty"`
+
+	// From an agent to a process.
+	Start *Start `json:",omitempty"`
+	Ask   *Ask   `json:",omitempty"`
+	Stop  *Stop  `json:",omitempty"`
+}
+
+// Hello is the first of a process.
+type Hello struct {
+	Version int
+	Process int
+	PID     int
+	Addrs   []string // where others reach it, one for each of its networks (transport.Addr)
+}
+
+// Start tells a process what it is.
+type Start struct {
+	Job       string    // a name for people
+	Process   int       // which of Processes this is
+	Processes []Process // all of the job, by index
+	Token     []byte    // 16 bytes that all processes of the job share and no stranger knows
+	Options   Options
+}
+
+// A Process of the job.
+type Process struct {
+	Host  string
+	Slot  int
+	Ranks []int    // ascending
+	Addrs []string // as in its Hello
+}
+
+// Options of the job that processes must agree on. Zero values are defaults.
+type Options struct {
+	Survive    string   // "none" or "moves". "" means "moves".
+	Transports []string // allowed, best first: "shm", "tcp". None means all.
+	LogBytes   int      // bound of the log for each pair of processes. 0 means 16 MiB.
+	Check      bool     // costly checks of the program: buffers changed while a request is pending
+	SpinMicros int      // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
+}
+
+// Finished: these ranks have returned from run without an error.
+type Finished struct{ Ranks []int }
+
+// Failed: a rank returned an error, panicked or called Abort. The job ends.
+type Failed struct {
+	Rank  int
+	Code  int    // for the exit of mpivrun; never 0
+	Error string // one or more lines, for people
+}
+
+// Ask wants a Report with this ID. A process also reports unasked (ID 0) when
+// none of its ranks has made progress for a while.
+type Ask struct{ ID uint64 }
+
+// Stop asks the process to end now: another part of the job has failed.
+type Stop struct{ Reason string }
+
+// A Report is what each rank of a process is doing.
+type Report struct {
+	ID      uint64
+	Process int
+	Ranks   []RankReport
+}
+
+// A RankReport tells about one rank.
+type RankReport struct {
+	Rank     int
+	State    string // "running", "waiting", "finished"
+	Waits    []Wait // one for each goroutine of the rank that is in a blocking call
+	Sent     []Count
+	Received []Count
+}
+
+// A Count is how many messages a rank has sent to Peer, or has had from it.
+// Messages are in flight if the two ends' counts differ.
+type Count struct {
+	Peer int
+	N    uint64
+}
+
+// A Wait is a blocking call that has not returned.
+type Wait struct {
+	ID    uint64 // unlike that of any other call of this process
+	Op    string // "Recv", "Waitall", "Bcast": what the program called
+	Where string // "file.go:12", the line of the program that called it
+	Since int64  // Unix time in nanoseconds
+	Any   bool   // one of Needs ends the wait; otherwise it needs all
+	Needs []Need
+}
+
+// A Need is something that only a peer can do.
+type Need struct {
+	Peer       int    // in the world; -1: any of Peers
+	Peers      []int  `json:",omitempty"`
+	What       string // "message": a send to us that matches; "receive": a receive that takes what we send
+	Comm       string // name of the communicator
+	Context    uint32
+	Tag        int    // -1: any
+	Collective string `json:",omitempty"` // "Bcast number 3, root 0" where the need is part of one
+	Where      string `json:",omitempty"` // line that started the request, where it is known
+	Unexpected []int  `json:",omitempty"` // tags of messages from that peer which arrived and do not match
+}
+
+// A Conn sends and receives Messages. Send may be called by any goroutine,
+// Receive by one.
+type Conn struct {
+	conn *net.UnixConn
+	dec  *json.Decoder
+
+	mu  sync.Mutex // guards enc
+	enc *json.Encoder
+}
+
+// NewConn speaks over c, which Close closes.
+func NewConn(c *net.UnixConn) *Conn {
+	return &Conn{conn: c, dec: json.NewDecoder(c), enc: json.NewEncoder(c)}
+}
+
+// Dial connects to the agent at path.
+func Dial(path string) (*Conn, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the agent: %w", err)
+	}
+	return NewConn(c), nil
+}
+
+// Send writes m.
+func (c *Conn) Send(m Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.enc.Encode(m)
+}
+
+// Receive waits for the next message. After the peer or Close has ended the
+// connection the error is io.EOF or wraps net.ErrClosed.
+func (c *Conn) Receive() (Message, error) {
+	var m Message
+	err := c.dec.Decode(&m)
+	return m, err
+}
+
+// Unix is the connection underneath, for its peer's credentials.
+func (c *Conn) Unix() *net.UnixConn { return c.conn }
+
+// Close ends the connection and wakes Receive.
+func (c *Conn) Close() error { return c.conn.Close() }

@@ -1,0 +1,321 @@
+// Package mem is a network inside one process, for tests: it keeps the whole
+// contract of package transport, lets its tests cut any connection at any
+// moment, and makes no use of clocks, sockets or goroutines of its own.
+package mem
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// Options of a Network. The zero value works.
+type Options struct {
+	Depth   int // messages that a lane holds before Send answers ErrFull. Zero means 64.
+	MaxBody int // Zero means 64 KiB.
+}
+
+func (o Options) withDefaults() Options {
+	if o.Depth == 0 {
+		o.Depth = 64
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 10
+	}
+	return o
+}
+
+// A Network joins the endpoints that Listen made on it.
+type Network struct {
+	opt Options
+
+	mu        sync.Mutex // guards what follows
+	endpoints map[transport.Addr]*Endpoint
+}
+
+// NewNetwork is a network without endpoints.
+func NewNetwork(o Options) *Network {
+	return &Network{opt: o.withDefaults(), endpoints: make(map[transport.Addr]*Endpoint)}
+}
+
+// Listen makes the endpoint "mem:" + name. A name can be taken once.
+func (n *Network) Listen(name string) (*Endpoint, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a := transport.Addr("mem:" + name)
+	if n.endpoints[a] != nil {
+		return nil, fmt.Errorf("listen %s: the name is taken", a)
+	}
+	e := &Endpoint{net: n, addr: a, backlog: make(chan *Conn, 16), closed: make(chan struct{})}
+	n.endpoints[a] = e
+	return e, nil
+}
+
+// An Endpoint implements transport.Endpoint.
+type Endpoint struct {
+	net     *Network
+	addr    transport.Addr
+	backlog chan *Conn    // full: Dial waits
+	closed  chan struct{} // closed by Close
+
+	mu    sync.Mutex // guards what follows
+	conns []*Conn
+	ended bool
+}
+
+func (e *Endpoint) Addr() transport.Addr { return e.addr }
+
+func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	e.net.mu.Lock()
+	peer := e.net.endpoints[a]
+	e.net.mu.Unlock()
+	if peer == nil {
+		return nil, fmt.Errorf("dial %s: nobody listens there", a)
+	}
+	there, here := e.net.Pipe(e.addr, a)
+	if !e.adopt(here) {
+		return nil, fmt.Errorf("dial %s: %w", a, net.ErrClosed)
+	}
+	if !peer.adopt(there) {
+		here.Close()
+		return nil, fmt.Errorf("dial %s: it is closed", a)
+	}
+	select {
+	case peer.backlog <- there:
+		return here, nil
+	case <-peer.closed:
+		here.Close()
+		return nil, fmt.Errorf("dial %s: it is closed", a)
+	case <-ctx.Done():
+		here.Close()
+		return nil, fmt.Errorf("dial %s: %w", a, ctx.Err())
+	}
+}
+
+func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
+	select {
+	case <-e.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-e.backlog:
+		return c, nil
+	case <-e.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.ended {
+		e.mu.Unlock()
+		return nil
+	}
+	e.ended = true
+	conns := e.conns
+	e.mu.Unlock()
+	e.net.mu.Lock()
+	delete(e.net.endpoints, e.addr)
+	e.net.mu.Unlock()
+	close(e.closed)
+	for _, c := range conns {
+		c.Close()
+	}
+	return nil
+}
+
+// adopt lets Close close c too; false once closing has begun.
+func (e *Endpoint) adopt(c *Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.conns = append(e.conns, c)
+	}
+	return !e.ended
+}
+
+// Pipe is a connection between two addresses without endpoints: the end at b's
+// side, whose peer is a, and the end at a's side.
+func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
+	p := &pipe{opt: n.opt}
+	atA = &Conn{pipe: p, peer: b, side: 0}
+	atB = &Conn{pipe: p, peer: a, side: 1}
+	return atB, atA
+}
+
+// A pipe is what both ends of a connection share.
+type pipe struct {
+	opt Options
+
+	mu     sync.Mutex // guards what follows; never held while wake or a Receiver runs
+	ends   [2]end
+	broken bool
+	closed [2]bool
+}
+
+// An end is one side's view: what is on its way to it, and its wish to be woken.
+type end struct {
+	lanes [2]lane
+	wake  func()
+	full  [2]bool // this side was told ErrFull
+}
+
+// A lane is a ring of messages in flight, whose memory is used again.
+type lane struct {
+	msgs       []flight
+	head, size int
+}
+
+type flight struct {
+	header [transport.HeaderLen]byte
+	body   []byte
+}
+
+// A Conn is one end of a connection. It implements transport.Conn.
+type Conn struct {
+	pipe *pipe
+	peer transport.Addr
+	side int
+}
+
+func (c *Conn) Peer() transport.Addr { return c.peer }
+func (c *Conn) MaxBody() int         { return c.pipe.opt.MaxBody }
+func (c *Conn) Stable() bool         { return false }
+func (c *Conn) Flush() error         { return nil }
+
+func laneOf(bulk bool) int {
+	if bulk {
+		return 1
+	}
+	return 0
+}
+
+func (c *Conn) Send(m transport.Message) error {
+	p := c.pipe
+	if len(m.Body) > p.opt.MaxBody {
+		return fmt.Errorf("send %d bytes to %s: %w", len(m.Body), c.peer, transport.ErrTooLong)
+	}
+	p.mu.Lock()
+	if err := p.errLocked(c.side); err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	there := &p.ends[1-c.side]
+	q := &there.lanes[laneOf(m.Bulk)]
+	if q.size == p.opt.Depth {
+		p.ends[c.side].full[laneOf(m.Bulk)] = true
+		p.mu.Unlock()
+		return transport.ErrFull
+	}
+	if q.msgs == nil {
+		q.msgs = make([]flight, p.opt.Depth)
+	}
+	f := &q.msgs[(q.head+q.size)%len(q.msgs)]
+	copy(f.header[:], m.Header)
+	f.body = append(f.body[:0], m.Body...)
+	q.size++
+	wake := there.wake
+	there.wake = nil
+	p.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+	return nil
+}
+
+func (p *pipe) errLocked(side int) error {
+	switch {
+	case p.closed[side]:
+		return net.ErrClosed
+	case p.broken:
+		return transport.ErrBroken
+	}
+	return nil
+}
+
+func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
+	p := c.pipe
+	for i := range p.ends[c.side].lanes {
+		for {
+			p.mu.Lock()
+			if err := p.errLocked(c.side); err != nil {
+				p.mu.Unlock()
+				return moved, err
+			}
+			q := &p.ends[c.side].lanes[i]
+			if q.size == 0 {
+				p.mu.Unlock()
+				break
+			}
+			f := &q.msgs[q.head]
+			p.mu.Unlock() // the slot is ours until size falls
+			body := in.Place(f.header[:], len(f.body))
+			body = body[:min(len(body), len(f.body))]
+			copy(body, f.body)
+			in.Arrived(f.header[:], body)
+			moved = true
+			p.mu.Lock()
+			q.head = (q.head + 1) % len(q.msgs)
+			q.size--
+			there := &p.ends[1-c.side]
+			var wake func()
+			if there.full[i] {
+				there.full[i] = false
+				wake, there.wake = there.wake, nil
+			}
+			p.mu.Unlock()
+			if wake != nil {
+				wake()
+			}
+		}
+	}
+	return moved, nil
+}
+
+func (c *Conn) Arm(wake func()) {
+	p := c.pipe
+	p.mu.Lock()
+	e, there := &p.ends[c.side], &p.ends[1-c.side]
+	due := p.broken || p.closed[c.side]
+	for i := range e.lanes {
+		due = due || e.lanes[i].size > 0 || e.full[i] && there.lanes[i].size < p.opt.Depth
+	}
+	if !due {
+		e.wake = wake
+	}
+	p.mu.Unlock()
+	if due {
+		wake()
+	}
+}
+
+// Cut breaks the connection, as a network does: both ends find out, and what is
+// in flight is lost.
+func (c *Conn) Cut() { c.sever(false) }
+
+func (c *Conn) Close() error { c.sever(true); return nil }
+
+func (c *Conn) sever(closing bool) {
+	p := c.pipe
+	p.mu.Lock()
+	p.broken = true
+	if closing {
+		p.closed[c.side] = true
+	}
+	var wakes [2]func()
+	for i := range p.ends {
+		wakes[i], p.ends[i].wake = p.ends[i].wake, nil
+	}
+	p.mu.Unlock()
+	for _, wake := range wakes {
+		if wake != nil {
+			wake()
+		}
+	}
+}

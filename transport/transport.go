@@ -1,0 +1,133 @@
+// Package transport is the contract that networks keep. Messages are opaque
+// here: a header and a body. Nothing in it knows ranks, tags or epochs.
+//
+// A network is an [Endpoint] that dials and accepts [Conn]s. A Conn never waits
+// and runs no goroutine between a message and its receiver: whoever waits for a
+// message calls Poll, and who has waited long enough calls Arm and sleeps.
+// Package transporttest is the contract as tests; every network passes them.
+package transport
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// HeaderLen is the length of every message's header, in bytes. It is fixed so
+// that networks can lay messages out in slots.
+const HeaderLen = 40
+
+// An Addr names an endpoint: the network, a colon, and what that network needs
+// to find it, such as "tcp:127.0.0.1:4711" or "shm:/run/job/3.sock".
+type Addr string
+
+// Network is the part of a before the first colon.
+func (a Addr) Network() string { n, _, _ := strings.Cut(string(a), ":"); return n }
+
+// Local is the part of a after the first colon.
+func (a Addr) Local() string { _, l, _ := strings.Cut(string(a), ":"); return l }
+
+// What Conns refuse with, for errors.Is. A Conn that was closed here answers
+// net.ErrClosed.
+var (
+	ErrFull    = errors.New("path is full") // of Send: not now
+	ErrTooLong = errors.New("body longer than the connection takes")
+	ErrBroken  = errors.New("connection is broken") // the peer closed it, died, or sent what cannot be
+)
+
+// A Message is a header of HeaderLen bytes and a body of any length up to the
+// connection's MaxBody.
+type Message struct {
+	Header, Body []byte
+	// Bulk messages travel in a lane of their own: they never delay the others,
+	// and no order holds between the two lanes. Within a lane, order holds.
+	Bulk bool
+}
+
+// An Endpoint is a process's presence on a network. All methods may be called
+// by any goroutine.
+type Endpoint interface {
+	// Addr is where others can dial this endpoint.
+	Addr() Addr
+	// Dial connects to the endpoint at a. Both ends have what they need to
+	// send when it returns nil.
+	Dial(ctx context.Context, a Addr) (Conn, error)
+	// Accept waits for a connection that another endpoint dialed. After Close
+	// the error is net.ErrClosed. A stranger who does not complete the
+	// network's handshake is never returned, and holds nobody up.
+	Accept(ctx context.Context) (Conn, error)
+	// Close ends the endpoint, and with it every connection it made, and
+	// waits for its goroutines. Twice is harmless.
+	Close() error
+}
+
+// A Conn connects two processes. Messages arrive once, in order within their
+// lane, for as long as the connection lives; what was under way when it breaks
+// is lost.
+//
+// One goroutine at a time may be in Send or Flush, and one, the same or
+// another, in Poll. Arm and Close may be called by any.
+type Conn interface {
+	// Send takes m as a whole and keeps nothing of it after it returns nil.
+	// It never waits: ErrFull says that the path is full now, and that the
+	// next Send in this lane must be of the same message, unchanged (a part
+	// of it may have left). Small messages may be held back, to leave
+	// together, until Flush or the next Poll.
+	Send(m Message) error
+	// Flush sends what Send held back. What the path does not take now goes
+	// with later Polls.
+	Flush() error
+	// Poll moves what can be moved now in both directions and hands what has
+	// arrived to in. moved is false when there was nothing. After an error
+	// the connection is dead: a body that was placed and has not arrived
+	// never will.
+	Poll(in Receiver) (moved bool, err error)
+	// Arm asks for one call of wake when a Poll could move something: a
+	// message came, a full path has room again, the connection broke. If that
+	// is so already, wake is called at once, perhaps before Arm returns. It
+	// may come for nothing. wake may Poll; it must not block.
+	Arm(wake func())
+	// MaxBody is the longest body of a message, in bytes: at least 32 KiB.
+	MaxBody() int
+	// Stable tells whether what Send took reaches the peer as long as both
+	// processes live, because it lies in memory that both map. Where it is
+	// false, only the peer's word tells.
+	Stable() bool
+	// Peer is the address that was dialed, or of whom dialed.
+	Peer() Addr
+	// Close breaks the connection and frees what it holds. Twice is harmless.
+	Close() error
+}
+
+// A Receiver is told by Poll what has arrived, so that a body lands where it is
+// wanted, once. All calls come from within Poll, and none may call Poll; they
+// may Send.
+type Receiver interface {
+	// Place says where the n bytes of body that follow header go. The answer
+	// may be shorter, and nil: what does not fit is dropped. The body is
+	// written to it by this Poll or by later ones; no other message of the
+	// same lane is announced before this one has Arrived.
+	Place(header []byte, n int) []byte
+	// Arrived says that the message is whole. body is what Place returned.
+	Arrived(header, body []byte)
+	// Pulled says that the Pull of that id has ended.
+	Pulled(id uint64, err error)
+}
+
+// A Ticket is what the peer needs to pull a body; opaque to all but the
+// transport.
+type Ticket [32]byte
+
+// A Puller is a Conn that can fetch a body out of the peer's memory: moved once,
+// without the peer's program having to do anything. Few can: shared memory, RDMA.
+type Puller interface {
+	// Offer makes body available to the peer. Body must stay where it is,
+	// unchanged, until Withdraw. False means not this one: send it instead.
+	Offer(body []byte) (Ticket, bool)
+	// Withdraw ends an offer.
+	Withdraw(t Ticket)
+	// Pull starts to fetch the first len(into) bytes that t offers.
+	// Receiver.Pulled(id, …) reports the end from this or a later Poll, never
+	// from within Pull. Only the goroutine that may Poll may Pull.
+	Pull(t Ticket, into []byte, id uint64) error
+}

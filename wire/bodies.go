@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// ErrBody is what the parsers of bodies refuse with.
+var ErrBody = errors.New("malformed body")
+
+// A Greeting is the body of a Hello: who speaks, and for which life of the link.
+type Greeting struct {
+	Version    uint32
+	Process    uint32 // index of the speaker among the job's processes
+	Generation uint32 // of the link; grows each time it is made again
+}
+
+const GreetingLen = 16
+
+var greetingMagic = [4]byte{'m', 'p', 'i', 'v'}
+
+func (g Greeting) Put(b []byte) {
+	copy(b, greetingMagic[:])
+	binary.LittleEndian.PutUint32(b[4:], g.Version)
+	binary.LittleEndian.PutUint32(b[8:], g.Process)
+	binary.LittleEndian.PutUint32(b[12:], g.Generation)
+}
+
+// ParseGreeting reads the body of a Hello.
+func ParseGreeting(b []byte) (Greeting, error) {
+	if len(b) != GreetingLen || [4]byte(b[:4]) != greetingMagic {
+		return Greeting{}, ErrBody
+	}
+	return Greeting{
+		Version:    binary.LittleEndian.Uint32(b[4:]),
+		Process:    binary.LittleEndian.Uint32(b[8:]),
+		Generation: binary.LittleEndian.Uint32(b[12:]),
+	}, nil
+}
+
+// TicketLen is the length of what a transport needs to fetch a body from its
+// peer's memory (transport.Ticket).
+const TicketLen = 32
+
+// An Envelope is the body of an Offer.
+type Envelope struct {
+	Length uint64 // of the message, in bytes
+	Ticket [TicketLen]byte
+	Fetch  bool // the ticket is valid: fetch with it. Otherwise answer Accept
+}
+
+const EnvelopeLen = 8 + 8 + TicketLen
+
+func (e *Envelope) Put(b []byte) {
+	binary.LittleEndian.PutUint64(b, e.Length)
+	var fetch uint64
+	if e.Fetch {
+		fetch = 1
+	}
+	binary.LittleEndian.PutUint64(b[8:], fetch)
+	copy(b[16:EnvelopeLen], e.Ticket[:])
+}
+
+// Parse reads the body of an Offer.
+func (e *Envelope) Parse(b []byte) error {
+	if len(b) != EnvelopeLen {
+		return ErrBody
+	}
+	e.Length = binary.LittleEndian.Uint64(b)
+	fetch := binary.LittleEndian.Uint64(b[8:])
+	e.Fetch = fetch == 1
+	e.Ticket = [TicketLen]byte(b[16:])
+	if fetch > 1 || e.Length > 1<<62 {
+		return ErrBody
+	}
+	return nil
+}
+
+// A Span is the body of an Accept: send the bytes from Offset to End.
+type Span struct{ Offset, End uint64 }
+
+const SpanLen = 16
+
+func (s Span) Put(b []byte) {
+	binary.LittleEndian.PutUint64(b, s.Offset)
+	binary.LittleEndian.PutUint64(b[8:], s.End)
+}
+
+// ParseSpan reads the body of an Accept.
+func ParseSpan(b []byte) (Span, error) {
+	if len(b) != SpanLen {
+		return Span{}, ErrBody
+	}
+	s := Span{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+	if s.Offset > s.End {
+		return Span{}, ErrBody
+	}
+	return s, nil
+}
+
+// A StreamAck says that all messages up to Seq of a stream have arrived.
+type StreamAck struct {
+	Source, Dest topology.Rank
+	Seq          uint64
+}
+
+// StreamAckLen is the length of one in the body of an Ack, which is a list.
+const StreamAckLen = 16
+
+func (a StreamAck) Put(b []byte) {
+	binary.LittleEndian.PutUint32(b, uint32(a.Source))
+	binary.LittleEndian.PutUint32(b[4:], uint32(a.Dest))
+	binary.LittleEndian.PutUint64(b[8:], a.Seq)
+}
+
+// ParseStreamAck reads the first of the list b and returns the rest.
+func ParseStreamAck(b []byte) (a StreamAck, rest []byte, err error) {
+	if len(b) < StreamAckLen {
+		return a, nil, ErrBody
+	}
+	a.Source = topology.Rank(binary.LittleEndian.Uint32(b))
+	a.Dest = topology.Rank(binary.LittleEndian.Uint32(b[4:]))
+	a.Seq = binary.LittleEndian.Uint64(b[8:])
+	if a.Source < 0 || a.Dest < 0 {
+		return a, nil, ErrBody
+	}
+	return a, b[StreamAckLen:], nil
+}

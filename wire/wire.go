@@ -1,0 +1,109 @@
+// Package wire turns the headers of messages into bytes and back. It does no
+// I/O. Everything here may come from an enemy: Parse checks what can be checked
+// without knowing the job.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Version is that of the format on the wire. Two processes talk only if theirs
+// are equal; a Hello carries it.
+const Version = 1
+
+// HeaderLen is the length of every header, in bytes.
+const HeaderLen = 40
+
+// A Kind says what a message is for. Eager and Offer are numbered in their
+// stream; the others speak about a message of a stream, or about no stream.
+type Kind uint8
+
+const (
+	Hello  Kind = iota + 1 // the first on a connection; body: Greeting
+	Eager                  // a message with its body
+	Offer                  // a message without its body, which the receiver fetches; body: Envelope
+	Accept                 // the receiver of an Offer wants its body sent; body: Span
+	Data                   // a part of an accepted body, at Header.Offset()
+	Done                   // the receiver of an Offer has its body
+	Ack                    // what has arrived of several streams; body: Acks
+	Press                  // the receiver holds too many unexpected bytes (Flag Pressed), or no longer does
+	kinds
+)
+
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "press"}
+
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Flags of a message.
+const (
+	Pressed uint8 = 1 << iota // of Press: offer, do not send eagerly
+	flags                     // all below are known
+)
+
+// A Header goes before every body. The pair (Source, Dest) is a stream, in
+// which Seq numbers the messages from 1.
+type Header struct {
+	Kind    Kind
+	Flags   uint8
+	Check   uint16         // of a collective: which one and with what root; equal at both ends
+	Context uint32         // of the communicator; messages of different contexts never match
+	Source  topology.Rank  // in the world; of Accept, Done: the source of the message they speak about
+	Dest    topology.Rank  // in the world
+	Tag     int32          // ≥ 0
+	Epoch   topology.Epoch // the sender's map
+	Seq     uint64         // of the message in its stream
+	Ack     uint64         // all messages up to this of the stream Dest → Source have arrived; of Data: the offset
+}
+
+// What Parse refuses.
+var (
+	ErrShort  = errors.New("header too short")
+	ErrFormat = errors.New("malformed header")
+)
+
+// Put writes h to the first HeaderLen bytes of b.
+func (h *Header) Put(b []byte) {
+	_ = b[HeaderLen-1]
+	binary.LittleEndian.PutUint64(b[0:], uint64(h.Kind)|uint64(h.Flags)<<8|uint64(h.Check)<<16|uint64(h.Context)<<32)
+	binary.LittleEndian.PutUint64(b[8:], uint64(uint32(h.Source))|uint64(uint32(h.Dest))<<32)
+	binary.LittleEndian.PutUint64(b[16:], uint64(uint32(h.Tag))|uint64(h.Epoch)<<32)
+	binary.LittleEndian.PutUint64(b[24:], h.Seq)
+	binary.LittleEndian.PutUint64(b[32:], h.Ack)
+}
+
+// Parse reads the header at the start of b. What it accepts, Put writes back
+// byte for byte.
+func (h *Header) Parse(b []byte) error {
+	if len(b) < HeaderLen {
+		return ErrShort
+	}
+	w0 := binary.LittleEndian.Uint64(b[0:])
+	w1 := binary.LittleEndian.Uint64(b[8:])
+	w2 := binary.LittleEndian.Uint64(b[16:])
+	h.Kind = Kind(w0)
+	h.Flags = uint8(w0 >> 8)
+	h.Check = uint16(w0 >> 16)
+	h.Context = uint32(w0 >> 32)
+	h.Source = topology.Rank(uint32(w1))
+	h.Dest = topology.Rank(uint32(w1 >> 32))
+	h.Tag = int32(uint32(w2))
+	h.Epoch = topology.Epoch(w2 >> 32)
+	h.Seq = binary.LittleEndian.Uint64(b[24:])
+	h.Ack = binary.LittleEndian.Uint64(b[32:])
+	if h.Kind == 0 || h.Kind >= kinds || h.Flags >= flags || h.Source < 0 || h.Dest < 0 || h.Tag < 0 {
+		return ErrFormat
+	}
+	return nil
+}
+
+// Offset is where a Data's body goes, in bytes from the start of the message.
+func (h *Header) Offset() uint64 { return h.Ack }
