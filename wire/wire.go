@@ -30,11 +30,12 @@ const (
 	Data                   // a part of an accepted body, at Header.Offset()
 	Done                   // the receiver of an Offer has its body
 	Ack                    // what has arrived of several streams; body: Acks
-	Press                  // the receiver holds too many unexpected bytes (Flag Pressed), or no longer does
+	Retract                // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
+	Press                  // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
 	kinds
 )
 
-var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "press"}
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press"}
 
 func (k Kind) String() string {
 	if k < kinds {
@@ -45,7 +46,8 @@ func (k Kind) String() string {
 
 // Flags of a message.
 const (
-	Pressed uint8 = 1 << iota // of Press: offer, do not send eagerly
+	Pressed   uint8 = 1 << iota // of Press: offer, do not send eagerly
+	Retracted                   // of Done: the body was not fetched and never will be
 	flags                     // all below are known
 )
 
