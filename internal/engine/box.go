@@ -26,7 +26,8 @@ type Box struct {
 	ops        *op    // free, linked by next
 	arrivals   *arrival
 	narrivals  int
-	waits      []*wait // calls that sleep
+	waits      []*wait           // calls that sleep
+	names      map[uint32]string // of contexts; replaced as a whole
 }
 
 const keptArrivals = 32 // free arrivals that a box keeps for later

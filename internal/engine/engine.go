@@ -281,3 +281,7 @@ func (e *Engine) Logged() (bytes int) {
 
 // Fail ends every pending and later call with err: the job cannot go on.
 func (e *Engine) Fail(err error) { e.fail(err, false) }
+
+// Go runs f in a goroutine that Close waits for. f must end soon after the
+// engine fails its calls.
+func (e *Engine) Go(f func()) { e.done.Go(f) }

@@ -21,10 +21,11 @@ const (
 	opSend
 	opProbe  // wants to know of a message
 	opMprobe // wants to have it
+	opTask   // is worked on by a goroutine
 )
 
 func (k opKind) String() string {
-	return [...]string{"", "receive", "send", "probe", "mprobe"}[k]
+	return [...]string{"", "receive", "send", "probe", "mprobe", "task"}[k]
 }
 
 // An op is a request under way. It is used again after its Request was waited
