@@ -257,6 +257,7 @@ type wait struct {
 	id    uint64
 	call  Call
 	since time.Time
+	until time.Time // when the context ends; zero: never
 	goal  goal
 	pcs   [16]uintptr
 	npcs  int
@@ -268,6 +269,7 @@ var waitPool = sync.Pool{New: func() any { return new(wait) }}
 func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
 	w := waitPool.Get().(*wait)
 	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
+	w.until, _ = ctx.Deadline()
 	w.npcs = runtime.Callers(3, w.pcs[:])
 	b.mu.Lock()
 	b.waits = append(b.waits, w)
