@@ -98,7 +98,13 @@ func (c *Conn) Send(m transport.Message) error {
 	c.out.Lock()
 	err := c.sendErr
 	if err == nil {
-		err = c.lanes[lane].send(m)
+		o := &c.lanes[lane]
+		if o.whole != 0 && o.whole != prefixLen+len(m.Body) {
+			c.out.Unlock()
+			panic(fmt.Sprintf("tcp: Send of a body of %d bytes, after one of %d was answered with ErrFull: "+
+				"the same message must follow", len(m.Body), o.whole-prefixLen))
+		}
+		err = o.send(m)
 		if err != nil && err != transport.ErrFull {
 			err = c.cannotSendLocked(err)
 		}

@@ -4,7 +4,6 @@ package tcp
 
 import (
 	"encoding/binary"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 
@@ -56,9 +55,6 @@ func (o *outLane) send(m transport.Message) (err error) {
 // hold copies a small message.
 func (o *outLane) hold(m transport.Message) error {
 	n := prefixLen + len(m.Body)
-	if o.whole != 0 {
-		o.panicOther(n)
-	}
 	if o.buf == nil {
 		o.buf = make([]byte, holdLen)
 	}
@@ -108,9 +104,6 @@ func (o *outLane) push() (moved bool, err error) {
 // pass writes a large message, and before it what is held back.
 func (o *outLane) pass(m transport.Message) error {
 	whole := prefixLen + len(m.Body)
-	if o.whole != 0 && o.whole != whole {
-		o.panicOther(whole)
-	}
 	o.whole = whole
 	var prefix [prefixLen]byte
 	binary.LittleEndian.PutUint32(prefix[:], uint32(len(m.Body)))
@@ -146,8 +139,4 @@ func (o *outLane) pass(m transport.Message) error {
 	}
 	o.left, o.whole = 0, 0
 	return nil
-}
-
-func (o *outLane) panicOther(n int) {
-	panic(fmt.Sprintf("tcp: Send of a frame of %d bytes, after one of %d was answered with ErrFull: the same message must follow", n, o.whole))
 }
