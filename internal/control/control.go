@@ -81,7 +81,12 @@ type Options struct {
 }
 
 // Finished: these ranks have returned from run without an error.
-type Finished struct{ Ranks []int }
+type Finished struct {
+	Ranks []int
+	// Reports are the last of these ranks, with their counts. Only then can who
+	// still waits for one of them be told that it waits in vain.
+	Reports []RankReport `json:",omitempty"`
+}
 
 // Failed: a rank returned an error, panicked or called Abort. The job ends.
 type Failed struct {
@@ -128,6 +133,7 @@ type Wait struct {
 	Where string // "file.go:12", the line of the program that called it
 	Since int64  // Unix time in nanoseconds
 	Any   bool   // one of Needs ends the wait; otherwise it needs all
+	Until int64  `json:",omitempty"` // when the call's context ends it, as Since; 0: never, as far as is known
 	Needs []Need
 }
 
