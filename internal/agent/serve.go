@@ -100,6 +100,9 @@ func sameUser(c *net.UnixConn) bool {
 // serveProcess is one process's connection.
 func (a *Agent) serveProcess(c *net.UnixConn) {
 	conn := control.NewConn(c)
+	if conn.Send(control.Message{Welcome: &control.Welcome{Token: a.token, Options: a.job.Options}}) != nil {
+		return
+	}
 	m, err := conn.Receive()
 	if err != nil || m.Hello == nil {
 		return
@@ -192,7 +195,7 @@ func (a *Agent) startRanks() {
 	}
 	for i, p := range a.processes {
 		p.link.send(control.Message{Start: &control.Start{
-			Job: a.job.Name, Process: i, Processes: all, Token: a.token, Options: a.job.Options,
+			Job: a.job.Name, Process: i, Processes: all,
 		}})
 	}
 	a.detail("all processes are there; ranks start")
@@ -214,6 +217,19 @@ func (a *Agent) missing() {
 	}
 }
 
+// letGo ends the job when all ranks have finished: until then processes stay,
+// so that what they have sent arrives.
+func (a *Agent) letGo() {
+	for _, p := range a.processes {
+		if !p.allFinished() {
+			return
+		}
+	}
+	for _, p := range a.processes {
+		p.link.send(control.Message{Stop: &control.Stop{}})
+	}
+}
+
 // heard is told what p said.
 func (a *Agent) heard(p *process, m control.Message) {
 	switch {
@@ -227,6 +243,7 @@ func (a *Agent) heard(p *process, m control.Message) {
 		}
 		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
 		a.finishedSome()
+		a.letGo()
 	case m.Failed != nil:
 		a.rankFailed(p, *m.Failed)
 	case m.Report != nil && m.Report.ID == 0:
