@@ -29,7 +29,8 @@ func (a *Agent) ask(then func([]control.Report, []*process)) {
 	id := a.lastRound
 	r := &round{wanted: map[*process]bool{}, then: then}
 	for _, p := range a.processes {
-		if p.link != nil && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
+		// Before Start there is nothing to tell, and a process awaits nothing else.
+		if a.toldStart && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
 			r.wanted[p] = true
 		}
 	}
