@@ -163,6 +163,15 @@ var members = map[string]func(m *member){
 		fmt.Println(<-got)
 		m.finish()
 	},
+	"linger": func(m *member) {
+		if m.join(); m.process == 1 {
+			time.Sleep(100 * time.Millisecond)
+			os.Exit(3)
+		}
+		m.finish()
+		m.conn.Close()
+		time.Sleep(time.Minute)
+	},
 	"wait":  func(m *member) { m.join(); fmt.Println("ready"); m.stop() },
 	"sleep": func(m *member) { m.join(); fmt.Println("ready"); time.Sleep(time.Minute) },
 }

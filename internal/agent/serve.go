@@ -173,7 +173,7 @@ func (a *Agent) greet(h control.Hello, l *link) *process {
 	a.hellos++
 	a.detail("%s: Hello from PID %d", p.who(), h.PID)
 	if a.hellos == 1 {
-		a.after(helloLate, a.missing)
+		a.after(a.job.helloLate, a.missing)
 	}
 	if a.ending {
 		l.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
@@ -213,7 +213,7 @@ func (a *Agent) missing() {
 		}
 	}
 	if len(silent) > 0 {
-		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), helloLate, silent[0].proc.Pid)
+		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), a.job.helloLate, silent[0].proc.Pid)
 	}
 }
 
@@ -247,7 +247,7 @@ func (a *Agent) heard(p *process, m control.Message) {
 	case m.Failed != nil:
 		a.rankFailed(p, *m.Failed)
 	case m.Report != nil && m.Report.ID == 0:
-		a.stalled(p)
+		a.stalled()
 	case m.Report != nil:
 		a.report(p, *m.Report)
 	}
