@@ -212,7 +212,6 @@ func (e *Engine) fail(err error, quiet bool) {
 	}
 	e.failMu.Unlock()
 	if first && !quiet {
-		e.cfg.Log.Error("message core failed", "err", err)
 		e.cfg.Fail(err)
 	}
 }
