@@ -40,6 +40,7 @@ type Comm struct {
 type rankState struct {
 	contexts atomic.Uint32 // the next context that this rank has not used
 	buffered bsendBuffer
+	pendings pendings
 	options  Options
 }
 
