@@ -138,9 +138,9 @@ func (a *Agent) prepare() error {
 			return fmt.Errorf("make the directory for output: %w", err)
 		}
 	}
-	out, err1 := a.job.Stdout.(*os.File)
-	errs, err2 := a.job.Stderr.(*os.File)
-	files := err1 && err2
+	out, ok1 := a.job.Stdout.(*os.File)
+	errs, ok2 := a.job.Stderr.(*os.File)
+	files := ok1 && ok2
 	// One process whose lines need no tags writes where we would.
 	raw := files && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == ""
 	screens := [2]*screen{new(screen), new(screen)}
@@ -235,11 +235,7 @@ func (a *Agent) startAll() {
 		for i, p := range a.processes {
 			a.starter.work <- func() {
 				err := a.fork(p, sets[i])
-				for _, f := range p.files {
-					if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
-						f.Close()
-					}
-				}
+				a.closeFiles(p)
 				a.post(func() { a.forked(p, err) })
 			}
 		}
@@ -302,11 +298,10 @@ func (a *Agent) release() {
 		a.starter.close()
 	}
 	for _, p := range a.processes {
-		if !p.started { // its pumps, if they run, end with the other ends of their pipes
-			for _, f := range append(p.files, p.readers...) {
-				if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
-					f.Close()
-				}
+		if !p.started {
+			a.closeFiles(p)
+			for _, r := range p.readers {
+				r.Close() // ends its pump, if that runs
 			}
 			p.pumps.Wait()
 		}
@@ -328,6 +323,15 @@ func (a *Agent) release() {
 	}
 	if a.dir != nil {
 		a.dir.remove()
+	}
+}
+
+// closeFiles closes what was made for p to inherit.
+func (a *Agent) closeFiles(p *process) {
+	for _, f := range p.files {
+		if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
+			f.Close()
+		}
 	}
 }
 

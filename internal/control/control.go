@@ -92,7 +92,8 @@ type Failed struct {
 // none of its ranks has made progress for a while.
 type Ask struct{ ID uint64 }
 
-// Stop asks the process to end now: another part of the job has failed.
+// Stop asks the process to end now: another part of the job has failed. It may
+// come in place of Start.
 type Stop struct{ Reason string }
 
 // A Report is what each rank of a process is doing.
