@@ -37,7 +37,7 @@ func mpivrun(t *testing.T, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := exec.Command(self, args...)
-	c.Env = append(os.Environ(), envMain+"=1", "GORACE=atexit_sleep_ms=0", "XDG_RUNTIME_DIR="+runtimeDir(t))
+	c.Env = append(os.Environ(), envMain+"=1", "GORACE=atexit_sleep_ms=0", "XDG_RUNTIME_DIR="+runtimeDir(t), "TMPDIR="+runtimeDir(t))
 	return c
 }
 

@@ -30,6 +30,7 @@ func TestJobEnds(t *testing.T) {
 		{"a rank that loses its peer is not the cause", 2, "blame", 5, []string{"rank 0 on host here exited with code 5"}},
 		{"a rank leaves without finishing", 1, "leave", 1, []string{"rank 0 exited without finishing: was os.Exit called"}},
 		{"a program of several does not speak", 2, "leave 1 before hello", 1, []string{"rank 1 exited with code 0 and has not called mpiv.Main", "not linked with mpiv"}},
+		{"a program of several does not speak and ends late", 2, "leave 1 after hello", 1, []string{"rank 1 exited with code 0 and has not called mpiv.Main"}},
 		{"a program does not listen to Stop", 2, "deaf", 4, []string{"rank 0 on host here exited with code 4"}},
 		{"another version of the protocol", 1, "old", 1, []string{"build the program and mpivrun from the same mpiv"}},
 	} {
