@@ -20,7 +20,9 @@ const (
 	grace       = 2 * time.Second        // between Stop and SIGKILL
 	signalGrace = 5 * time.Second        // between a signal that was passed on and SIGKILL
 	settle      = 20 * time.Millisecond  // a rank that fails may only have been the first to notice that another died
-	lateEnd     = 250 * time.Millisecond // between the end of a process and that of its connection
+	settleMost  = time.Second            // the same, where one is seen to be dying
+	lateEnd     = 5 * time.Second        // between the end of a process and that of its connection, which on a starved host can be apart
+	lateWrapper = time.Second            // the same, where a script stands between
 	drainTime   = 100 * time.Millisecond // for the last output of a process whose pipe others keep open
 )
 
@@ -255,7 +257,7 @@ func (a *Agent) forked(p *process, err error) {
 		return
 	}
 	p.started = true
-	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.proc.Pid)
+	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.pid())
 	if a.ending { // too late
 		p.kill(syscall.SIGKILL)
 	}
