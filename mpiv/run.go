@@ -38,7 +38,8 @@ func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx c
 	)
 	for _, r := range e.Local() {
 		ranks.Go(func() {
-			err := runRank(ctx, worldOf(e.Box(r), opt), run)
+			var err error
+			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(e.Box(r), opt), run) })
 			ended(r, err)
 			if err != nil {
 				stop()

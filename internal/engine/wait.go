@@ -189,14 +189,22 @@ func (e *Engine) leave() {
 		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
 			return
 		}
-		if !e.pollAll() {
-			e.arm()
+		if e.pollAll() {
+			continue
+		}
+		if e.arm(); e.pulling > 0 {
+			e.polling.Unlock()
+			return // watch goes on
 		}
 	}
 }
 
 // arm has every connection call wake. Polling is held.
 func (e *Engine) arm() {
+	if e.pulling > 0 { // they go on by being polled
+		e.wake()
+		return
+	}
 	e.armed.Store(true)
 	for _, l := range *e.active.Load() {
 		if l.owedBytes > 0 {
@@ -257,6 +265,7 @@ type wait struct {
 	id    uint64
 	call  Call
 	since time.Time
+	until time.Time // when the context ends; zero: never
 	goal  goal
 	pcs   [16]uintptr
 	npcs  int
@@ -268,6 +277,7 @@ var waitPool = sync.Pool{New: func() any { return new(wait) }}
 func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
 	w := waitPool.Get().(*wait)
 	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
+	w.until, _ = ctx.Deadline()
 	w.npcs = runtime.Callers(3, w.pcs[:])
 	b.mu.Lock()
 	b.waits = append(b.waits, w)

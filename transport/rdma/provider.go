@@ -1,0 +1,73 @@
+package rdma
+
+import (
+	"context"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// A Domain is a provider's presence in a process: what its queue pairs and
+// regions belong to. All methods may be called by any goroutine.
+type Domain interface {
+	Addr() transport.Addr
+	// Connect makes a queue pair with the domain at a. Both ends can post when
+	// it returns nil. Its errors name a.
+	Connect(ctx context.Context, a transport.Addr) (QueuePair, error)
+	// Accept waits for a queue pair that a peer connected; after Close the
+	// error is net.ErrClosed.
+	Accept(ctx context.Context) (QueuePair, error)
+	// Close closes the queue pairs too, and waits for the goroutines.
+	Close() error
+}
+
+// A Lane is one of a queue pair's two send queues. Each keeps its order, and
+// neither waits for the other.
+type Lane int
+
+const (
+	Eager Lane = iota
+	Bulk
+	Lanes = iota
+)
+
+// A Key is what the peer needs to reach a region: where it lies in the memory
+// of the process that registered it, and what proves that it may.
+type Key struct {
+	Addr, Len uint64
+	Remote    [2]uint64 // the provider's; libfabric's fi_mr_key is one word
+}
+
+// A QueuePair is one end of a reliable connection with its completion queue.
+//
+// One goroutine at a time posts sends and rings the doorbell; one, the same or
+// another, polls and posts reads. The other methods may be called by any.
+type QueuePair interface {
+	// PostSend sends a message to the peer. The memory may be used again when
+	// it returns nil. When the lane is full it returns transport.ErrFull and
+	// has done nothing.
+	PostSend(l Lane, header *[transport.HeaderLen]byte, body []byte) error
+	// Doorbell makes sure that the peer learns of what was posted, even if it
+	// sleeps. PollCQ does it too.
+	Doorbell() error
+	// PostRead fetches the beginning of the peer's region from. PollCQ reports
+	// the end as in.Pulled(id, …). PostRead itself reports nothing.
+	PostRead(into []byte, from Key, id uint64) error
+	// PollCQ makes progress and reports what has completed: messages
+	// received (Place, Arrived) and reads (Pulled). It is bounded. After an
+	// error the queue pair is dead: transport.ErrBroken, or net.ErrClosed
+	// when it was closed here.
+	PollCQ(in transport.Receiver) (moved bool, err error)
+	// NotifyCQ asks for one call of wake when PollCQ would make progress, or a
+	// full lane has room. If that is so already, the call comes at once.
+	NotifyCQ(wake func())
+	// Register lets the peer read buf until Deregister. False: not possible.
+	Register(buf []byte) (Key, bool)
+	// Deregister ends that: a read that has not completed by now fails.
+	Deregister(k Key)
+	// MaxSend is the longest body that PostSend takes.
+	MaxSend() int
+	// Stable: what PostSend took arrives as long as both processes live.
+	Stable() bool
+	Peer() transport.Addr
+	Close() error
+}

@@ -1,0 +1,99 @@
+// Package rdma is a network in the words of RDMA verbs: queue pairs, registered
+// memory, one-sided reads, completion queues. What moves the bytes is a provider
+// ([Domain], [QueuePair]); package shm is the one for processes of one host.
+// What a NIC does by itself, a provider without one does in PollCQ.
+package rdma
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// An Endpoint implements transport.Endpoint over a provider's domain.
+type Endpoint struct {
+	domain Domain
+}
+
+// New is the endpoint whose address is the domain's. It owns the domain.
+func New(d Domain) *Endpoint { return &Endpoint{domain: d} }
+
+func (e *Endpoint) Addr() transport.Addr { return e.domain.Addr() }
+
+// Close closes the domain and with it all connections.
+func (e *Endpoint) Close() error { return e.domain.Close() }
+
+func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	qp, err := e.domain.Connect(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(qp), nil
+}
+
+func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
+	qp, err := e.domain.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(qp), nil
+}
+
+// A Conn implements transport.Conn and transport.Puller over a queue pair.
+type Conn struct {
+	qp      QueuePair
+	maxBody int
+}
+
+func newConn(qp QueuePair) *Conn { return &Conn{qp: qp, maxBody: qp.MaxSend()} }
+
+func (c *Conn) Peer() transport.Addr { return c.qp.Peer() }
+func (c *Conn) MaxBody() int         { return c.maxBody }
+func (c *Conn) Stable() bool         { return c.qp.Stable() }
+func (c *Conn) Flush() error         { return c.qp.Doorbell() }
+func (c *Conn) Arm(wake func())      { c.qp.NotifyCQ(wake) }
+func (c *Conn) Close() error         { return c.qp.Close() }
+
+func (c *Conn) Send(m transport.Message) error {
+	if len(m.Body) > c.maxBody {
+		return fmt.Errorf("send %d bytes to %s: %w (%d)", len(m.Body), c.Peer(), transport.ErrTooLong, c.maxBody)
+	}
+	lane := Eager
+	if m.Bulk {
+		lane = Bulk
+	}
+	return c.qp.PostSend(lane, (*[transport.HeaderLen]byte)(m.Header), m.Body)
+}
+
+func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) { return c.qp.PollCQ(in) }
+
+// Offer registers body; the ticket is its key.
+func (c *Conn) Offer(body []byte) (t transport.Ticket, ok bool) {
+	k, ok := c.qp.Register(body)
+	if !ok {
+		return t, false
+	}
+	for i, word := range [...]uint64{k.Addr, k.Len, k.Remote[0], k.Remote[1]} {
+		binary.LittleEndian.PutUint64(t[8*i:], word)
+	}
+	return t, true
+}
+
+func (c *Conn) Withdraw(t transport.Ticket) { c.qp.Deregister(key(t)) }
+
+func (c *Conn) Pull(t transport.Ticket, into []byte, id uint64) error {
+	k := key(t)
+	if uint64(len(into)) > k.Len {
+		return fmt.Errorf("pull %d bytes from %s: only %d are offered", len(into), c.Peer(), k.Len)
+	}
+	return c.qp.PostRead(into, k, id)
+}
+
+func key(t transport.Ticket) (k Key) {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(t[8*i:]) }
+	k.Addr, k.Len = word(0), word(1)
+	k.Remote = [2]uint64{word(2), word(3)}
+	return k
+}

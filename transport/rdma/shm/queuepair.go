@@ -1,0 +1,339 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma"
+)
+
+const pollBulk = 256 << 10 // bytes of bulk bodies that a PollCQ takes
+
+// Bits of a queue pair's state.
+const (
+	stateClosed = 1 << iota // by Close
+	stateBroken             // by the peer
+)
+
+// A QueuePair implements rdma.QueuePair. Its one goroutine, watch, belongs to the
+// domain and ends when the socket does.
+type QueuePair struct {
+	domain  *Domain
+	peer    transport.Addr
+	segment *segment   // keeps what in, out and the lanes refer to mapped
+	in, out *direction // of segment
+	sock    *net.UnixConn
+	raw     syscall.RawConn
+	reads   bool // this side can read the peer's memory
+	isRead  bool // and the other way round
+	regions regionTable
+	nonce   [8]byte // read by the peer's probe
+
+	send [rdma.Lanes]sendLane // owned by who posts sends
+
+	// owned by who polls
+	recv          [rdma.Lanes]recvLane
+	posted        []read
+	memory        peerMemory
+	hangup        [1]unix.PollFd
+	lookForHangup func(fd uintptr)
+
+	state   atomic.Uint32
+	unrung  atomic.Bool   // something was posted since the last look at sleeping
+	todo    atomic.Bool   // a read waits for PollCQ
+	open    atomic.Uint64 // bits of this side's transfers, as in in.active
+	helping atomic.Bool   // PollCQ writes to the peer's memory
+	gone    atomic.Bool   // the peer's end of the socket is closed
+	closing sync.Once
+	drained sync.Once
+
+	mu    sync.Mutex // guards what follows
+	wake  func()
+	cause error // of stateBroken
+}
+
+// newQueuePair is the end of seg that sends in direction out. The lanes refer to
+// the segment, so the queue pair must live as long as they are used: methods
+// that touch it end with KeepAlive.
+func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueuePair, error) {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, out: &seg.dirs[out], in: &seg.dirs[1-out]}
+	q.send[rdma.Eager] = newSendLane(q.out.eager[:], q.out.eagerData[:], &q.out.heads[rdma.Eager])
+	q.send[rdma.Bulk] = newSendLane(q.out.bulk[:], q.out.bulkData[:], &q.out.heads[rdma.Bulk])
+	q.recv[rdma.Eager] = newRecvLane(q.in.eager[:], q.in.eagerData[:], &q.in.heads[rdma.Eager])
+	q.recv[rdma.Bulk] = newRecvLane(q.in.bulk[:], q.in.bulkData[:], &q.in.heads[rdma.Bulk])
+	q.regions.init(&q.out.regions)
+	q.lookForHangup = func(fd uintptr) {
+		q.hangup[0].Fd = int32(fd)
+		for {
+			if _, err := unix.Poll(q.hangup[:], 0); err != unix.EINTR {
+				return
+			}
+		}
+	}
+	return q, nil
+}
+
+func (q *QueuePair) Peer() transport.Addr { return q.peer }
+func (q *QueuePair) MaxSend() int         { return maxBody }
+func (q *QueuePair) Stable() bool         { return true }
+
+func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, body []byte) error {
+	if q.state.Load() != 0 {
+		return q.dead()
+	}
+	posted, ok := q.send[l].post(header, body)
+	if !posted {
+		if !ok {
+			return q.lied("it has read more messages than were sent")
+		}
+		return transport.ErrFull
+	}
+	if !q.unrung.Load() {
+		q.unrung.Store(true)
+	}
+	runtime.KeepAlive(q)
+	return nil
+}
+
+func (q *QueuePair) Doorbell() error {
+	if q.unrung.Load() {
+		q.lookForSleeper()
+	}
+	runtime.KeepAlive(q)
+	return q.dead()
+}
+
+// lookForSleeper wakes the peer if it sleeps. The swap lets what was posted be
+// seen before the look at sleeping, as NotifyCQ sets that before its look at the
+// lanes: one of the two sees the other.
+func (q *QueuePair) lookForSleeper() {
+	if q.unrung.Swap(false) {
+		q.wakePeer()
+	}
+}
+
+func (q *QueuePair) wakePeer() {
+	if q.out.sleeping.Load() != 0 && q.out.sleeping.CompareAndSwap(1, 0) {
+		q.raw.Write(ring)
+	}
+}
+
+// ring writes the doorbell. When the socket is full, rings are waiting already.
+func ring(fd uintptr) (done bool) {
+	for {
+		if err := unix.Send(int(fd), bell, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {
+			return true
+		}
+	}
+}
+
+var bell = []byte{1}
+
+func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
+	state := q.state.Load() // before the lanes: what came before the end is delivered
+	if state&stateClosed != 0 {
+		return false, net.ErrClosed
+	}
+	moved, ok := q.receive(in)
+	if !ok {
+		return moved, q.lied("it sent what is not a message")
+	}
+	if len(q.posted) != 0 && q.advance(in) {
+		moved = true
+	}
+	if q.help() {
+		moved = true
+	}
+	if !moved && state != 0 {
+		q.abandon(in)
+		return false, q.dead()
+	}
+	if q.unrung.Load() {
+		q.lookForSleeper()
+	}
+	runtime.KeepAlive(q)
+	return moved, nil
+}
+
+// receive hands over what the lanes hold, within bounds.
+func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
+	l := &q.recv[rdma.Eager]
+	for range eagerSlots {
+		more, ok := l.next(in)
+		if !ok {
+			return moved, false
+		}
+		if !more {
+			l.rest()
+			break
+		}
+		moved = true
+		if l.due() {
+			q.tell(rdma.Eager)
+		}
+	}
+	l = &q.recv[rdma.Bulk]
+	for start := l.dataHead; l.dataHead-start < pollBulk; {
+		more, ok := l.next(in)
+		if !ok {
+			return moved, false
+		}
+		if !more {
+			l.rest()
+			break
+		}
+		moved = true
+		if l.due() {
+			q.tell(rdma.Bulk)
+		}
+	}
+	return moved, true
+}
+
+// tell gives freed slots back, and wakes the peer if it waits for them.
+func (q *QueuePair) tell(l rdma.Lane) {
+	q.recv[l].tell()
+	bit := uint64(1) << l
+	if q.in.wanted.Load()&bit != 0 && q.in.wanted.And(^bit)&bit != 0 {
+		q.raw.Write(ring)
+	}
+}
+
+// abandon ends the reads of a broken connection.
+func (q *QueuePair) abandon(in transport.Receiver) {
+	if len(q.posted) == 0 {
+		return
+	}
+	q.drained.Do(q.drain)
+	posted := q.posted
+	q.posted = nil
+	q.todo.Store(false)
+	for _, r := range posted {
+		in.Pulled(r.id, q.dead())
+	}
+}
+
+func (q *QueuePair) NotifyCQ(wake func()) {
+	q.mu.Lock()
+	q.wake = wake
+	q.mu.Unlock()
+	q.in.sleeping.Store(1)
+	if q.due() {
+		q.in.sleeping.Store(0)
+		q.fire()
+	}
+	runtime.KeepAlive(q)
+}
+
+// due says that PollCQ would make progress, or that a full lane has room. Where
+// it is false, the peer has been asked to ring.
+func (q *QueuePair) due() bool {
+	due := q.state.Load() != 0 || q.todo.Load() || q.unrung.Load()
+	for l := range rdma.Lane(rdma.Lanes) {
+		due = due || q.recv[l].filled()
+		if at := q.send[l].fullAt.Load(); at != 0 {
+			q.out.wanted.Or(1 << l)
+			due = due || q.out.heads[l].Load() != at-1
+		}
+	}
+	for i, open := 0, q.open.Load(); i < transfers; i++ {
+		due = due || open&(1<<i) != 0 && !q.in.transfers[i].stalled()
+	}
+	return due
+}
+
+// fire calls wake, once for each NotifyCQ.
+func (q *QueuePair) fire() {
+	q.mu.Lock()
+	wake := q.wake
+	q.wake = nil
+	q.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+}
+
+// watch waits at the socket for the doorbell and for the end.
+func (q *QueuePair) watch() {
+	rings := make([]byte, 64)
+	for {
+		if _, err := q.sock.Read(rings); err != nil {
+			q.gone.Store(true)
+			q.breakUp(fmt.Errorf("%s: %w", q.peer, transport.ErrBroken))
+			return
+		}
+		q.fire()
+	}
+}
+
+func (q *QueuePair) Register(buf []byte) (rdma.Key, bool) {
+	if !q.isRead || q.state.Load() != 0 {
+		return rdma.Key{}, false
+	}
+	k, ok := q.regions.register(buf)
+	runtime.KeepAlive(q)
+	return k, ok
+}
+
+func (q *QueuePair) Deregister(k rdma.Key) {
+	q.regions.deregister(k)
+	runtime.KeepAlive(q)
+}
+
+// dead is why nothing can be done any more, or nil.
+func (q *QueuePair) dead() error {
+	switch state := q.state.Load(); {
+	case state == 0:
+		return nil
+	case state&stateClosed != 0:
+		return net.ErrClosed
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.cause
+}
+
+// lied breaks the connection because of what the peer did.
+func (q *QueuePair) lied(what string) error {
+	q.breakUp(fmt.Errorf("%s broke the protocol, %s: %w", q.peer, what, transport.ErrBroken))
+	return q.dead()
+}
+
+func (q *QueuePair) breakUp(cause error) {
+	q.mu.Lock()
+	if q.cause == nil {
+		q.cause = cause
+	}
+	q.mu.Unlock()
+	q.state.Or(stateBroken)
+	q.fire()
+}
+
+// Close breaks the connection. When it returns, neither side copies to memory of
+// the other any more.
+func (q *QueuePair) Close() error {
+	q.closing.Do(func() {
+		q.state.Or(stateClosed)
+		for q.helping.Load() { // a few chunks at most
+			runtime.Gosched()
+		}
+		q.drained.Do(q.drain)
+		q.domain.forget(q)
+		q.sock.Close()
+		q.fire()
+	})
+	return nil
+}

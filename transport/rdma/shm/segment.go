@@ -1,0 +1,110 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// The geometry of a segment, the same in all processes of a job.
+const (
+	maxBody    = 64 << 10
+	inlineLen  = 16 // bytes of body in a slot
+	eagerSlots = 512
+	eagerBytes = 512 << 10
+	bulkSlots  = 64
+	bulkBytes  = 1 << 20
+	transfers  = 4   // shared reads at a time
+	regions    = 256 // registered at a time
+)
+
+// A slot is one message, or the beginning of one. It is one cache line.
+type slot struct {
+	word   uint64 // lap<<32 | length of the body; last to be written. See lane.go
+	header [transport.HeaderLen]byte
+	inline [inlineLen]byte
+}
+
+const _ = -(unsafe.Sizeof(slot{}) ^ 64) // slots are 64 bytes
+
+// A word shared by two processes. Pairs of cache lines travel together, so it
+// has two to itself.
+type word struct {
+	atomic.Uint64
+	_ [120]byte
+}
+
+// A direction is the half of a segment in which messages, and the bodies that
+// reads fetch, go one way. "Sender" and "receiver" are with respect to it.
+type direction struct {
+	sleeping  word    // receiver: 1 asks for the doorbell; the sender clears it
+	heads     [2]word // receiver: slots it has freed, by lane
+	wanted    word    // sender: bits of the lanes in which it waits for room
+	active    word    // receiver: bits of the transfers that are open
+	transfers [transfers]transfer
+	regions   [regions]atomic.Uint64 // sender: the generation registered there, or 0
+	eager     [eagerSlots]slot
+	bulk      [bulkSlots]slot
+	eagerData [eagerBytes]byte
+	bulkData  [bulkBytes]byte
+}
+
+// directions of a segment: from who connected to who accepted, and back.
+type directions [2]direction
+
+const segmentBytes = int(unsafe.Sizeof(directions{}))
+
+// A segment is a mapping. It is unmapped when nothing refers to it any more, not
+// by Close: that would pull it from under a Send or Poll of another goroutine.
+// Pages that were never touched cost nothing.
+type segment struct{ dirs *directions }
+
+// newSegment makes a segment and the file by which the peer maps it too.
+func newSegment() (*segment, *os.File, error) {
+	fd, err := unix.MemfdCreate("mpiv", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create shared memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "mpiv segment")
+	if err := f.Truncate(int64(segmentBytes)); err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("size shared memory: %w", err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("seal shared memory: %w", err)
+	}
+	s, err := mapSegment(f)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return s, f, nil
+}
+
+// A file that can shrink kills whoever touches what is no longer there.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+func mapSegment(f *os.File) (*segment, error) {
+	if got, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); err != nil || got&seals != seals {
+		return nil, fmt.Errorf("the peer's shared memory is not sealed")
+	}
+	if st, err := f.Stat(); err != nil || st.Size() != int64(segmentBytes) {
+		return nil, fmt.Errorf("the peer's shared memory is not of %d bytes", segmentBytes)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, segmentBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of shared memory: %w", segmentBytes, err)
+	}
+	s := &segment{dirs: (*directions)(unsafe.Pointer(unsafe.SliceData(mem)))}
+	runtime.AddCleanup(s, func(mem []byte) { unix.Munmap(mem) }, mem)
+	return s, nil
+}

@@ -1,0 +1,50 @@
+//go:build linux
+
+package shm_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma"
+	"github.com/mpiv/mpiv/transport/rdma/shm"
+	"github.com/mpiv/mpiv/transport/transporttest"
+)
+
+var names atomic.Int64
+
+// private is a new directory that is closed to others.
+func private(t testing.TB) string {
+	dir := filepath.Join(t.TempDir(), "s")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	return dir
+}
+
+func listen(t testing.TB, dir string, o shm.Options) *rdma.Endpoint {
+	d, err := shm.Listen(filepath.Join(dir, fmt.Sprint(names.Add(1))), o)
+	require.NoError(t, err)
+	return rdma.New(d)
+}
+
+func TestContract(t *testing.T) {
+	for _, mode := range []struct {
+		name string
+		opt  shm.Options
+	}{{"reads", shm.Options{}}, {"no reads", shm.Options{NoReads: true}}} {
+		t.Run(mode.name, func(t *testing.T) {
+			dir := private(t)
+			transporttest.Run(t, func(t *testing.T) transport.Endpoint { return listen(t, dir, mode.opt) })
+		})
+	}
+}
+
+func BenchmarkConn(b *testing.B) {
+	dir := private(b)
+	transporttest.Bench(b, func(b *testing.B) transport.Endpoint { return listen(b, dir, shm.Options{}) })
+}
