@@ -83,7 +83,7 @@ type series struct {
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	return series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
-		m: engine.Match{Context: c.context + 1, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
+		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
 }
 
 // send sends data to rank to of the Comm, in the standard mode.
