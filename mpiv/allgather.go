@@ -140,7 +140,7 @@ func (s *series) allgatherBruck(b []byte, l *layout) error {
 	for d := 1; d < size; d <<= 1 {
 		n := min(d, size-d)
 		to, from := s.at(s.c.rank-d), s.at(s.c.rank+d)
-		w := window{s: s}
+		w := window{s: *s}
 		w.recv(l.span(b, from, min(n, size-from)), from)
 		if from+n > size {
 			w.recv(l.span(b, 0, from+n-size), from)

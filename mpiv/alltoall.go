@@ -124,7 +124,7 @@ func (s *series) alltoallPairs(in, out []byte, from, to *layout) error {
 	size, rank := s.c.size, s.c.rank
 	copy(to.of(out, rank), from.of(in, rank))
 	const batch = windowLen / 2
-	w := window{s: s}
+	w := window{s: *s}
 	for i := 1; i < size; i += batch {
 		last := min(i+batch, size)
 		for d := i; d < last; d++ {

@@ -76,7 +76,7 @@ func (s *series) bcastTree(data []byte, root int) error {
 		}
 		return nil
 	}
-	w := window{s: s}
+	w := window{s: *s}
 	for mask >>= 1; mask > 0; mask >>= 1 {
 		if rel+mask < s.c.size {
 			w.send(data, s.at(s.c.rank+mask))
@@ -98,7 +98,7 @@ func (s *series) scatterEven(data []byte, l *layout, root int) error {
 			break
 		}
 	}
-	w := window{s: s}
+	w := window{s: *s}
 	for mask >>= 1; mask > 0; mask >>= 1 {
 		if child := rel + mask; child < s.c.size {
 			w.send(l.span(data, child, min(mask, s.c.size-child)), s.at(s.c.rank+mask))

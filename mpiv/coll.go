@@ -215,7 +215,7 @@ func (s *series) rooted(plain bool, root int) error {
 // A window is sends and receives under way, so many at most; the oldest is
 // waited for to make room. What has failed once fails every later call.
 type window struct {
-	s     *series
+	s     series
 	err   error
 	first int
 	n     int

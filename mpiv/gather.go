@@ -65,7 +65,7 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 
 // gatherFrom receives the blocks of out from the other ranks.
 func (s *series) gatherFrom(out []byte, l *layout) error {
-	w := window{s: s}
+	w := window{s: *s}
 	for i := 1; i < s.c.size; i++ {
 		from := s.at(s.c.rank + i)
 		w.recv(l.of(out, from), from)

@@ -120,9 +120,9 @@ func TestMismatches(t *testing.T) {
 			func(ctx context.Context, c *Comm) error { return Allreduce(ctx, c, []int{1}, []int{1}, Sum) },
 		}, ErrMismatch, "collective number 1 on world is"},
 		{"different roots", [2]func(ctx context.Context, c *Comm) error{
-			func(ctx context.Context, c *Comm) error { return Gather(ctx, c, []int{1}, []int{1, 2}, 0) },
-			func(ctx context.Context, c *Comm) error { return Scatter(ctx, c, []int{1, 2}, []int{1}, 0) },
-		}, ErrMismatch, "Gather with root 0 on rank 0 and Scatter with root 0 on rank 1"},
+			func(ctx context.Context, c *Comm) error { return Bcast(ctx, c, []int{1}, 0) },
+			func(ctx context.Context, c *Comm) error { return Gather(ctx, c, []int{1}, []int{1, 2}, 1) },
+		}, ErrMismatch, "Gather with root 1 on rank 1 and Bcast with root 0 on rank 0"},
 		{"different lengths", [2]func(ctx context.Context, c *Comm) error{
 			func(ctx context.Context, c *Comm) error { return Bcast(ctx, c, []int{1, 2, 3}, 0) },
 			func(ctx context.Context, c *Comm) error { return Bcast(ctx, c, []int{1, 2}, 0) },

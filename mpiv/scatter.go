@@ -74,7 +74,7 @@ func (s *series) pick(in, out []byte, l *layout) error {
 
 // scatterTo sends the blocks of in to the other ranks.
 func (s *series) scatterTo(in []byte, l *layout) error {
-	w := window{s: s}
+	w := window{s: *s}
 	for i := 1; i < s.c.size; i++ {
 		to := s.at(s.c.rank + i)
 		w.send(l.of(in, to), to)
