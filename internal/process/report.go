@@ -3,15 +3,14 @@ package process
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
@@ -58,7 +57,7 @@ func (p *Process) reportRank(rank topology.Rank, goroutines map[int]int) control
 }
 
 func (p *Process) wait(w engine.WaitInfo) control.Wait {
-	c := control.Wait{ID: w.ID, Op: w.Op, Where: where(w.PCs), Since: w.Since.UnixNano(), Any: w.Any}
+	c := control.Wait{ID: w.ID, Op: w.Op, Where: callsite.Of(w.PCs), Since: w.Since.UnixNano(), Any: w.Any}
 	if !w.Until.IsZero() {
 		c.Until = w.Until.UnixNano()
 	}
@@ -89,22 +88,6 @@ func counts(cs []engine.Count) []control.Count {
 		all[i] = control.Count{Peer: int(c.Peer), N: c.N}
 	}
 	return all
-}
-
-// where is the line of the program in a stack that begins in the library.
-func where(pcs []uintptr) string {
-	frames := runtime.CallersFrames(pcs)
-	for {
-		f, more := frames.Next()
-		ours := strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/mpiv.") || strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/internal/") ||
-			strings.HasPrefix(f.Function, "runtime.") || strings.HasPrefix(f.Function, "sync.")
-		if !ours && f.File != "" {
-			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
-		}
-		if !more {
-			return ""
-		}
-	}
 }
 
 var labelled = regexp.MustCompile(`^# labels: .*"` + Label + `":"(\d+)"`)
