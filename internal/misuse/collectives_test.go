@@ -1,0 +1,186 @@
+package misuse
+
+import (
+	"context"
+	"time"
+
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+// collectives is programs whose ranks do not agree on a collective.
+var collectives = []program{
+	{
+		name: "a barrier meets a broadcast",
+		says: []string{`number 1 on world`, `Barrier`, `Bcast`, `<barrier>|<bcast>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 0 {
+				return mpiv.Barrier(ctx, world) // is barrier
+			}
+			return mpiv.Bcast(ctx, world, []int{1}, 0) // is bcast
+		},
+	},
+	{
+		name: "two collectives in another order",
+		says: []string{`Barrier`, `Allreduce`, `<order-1>|<order-2>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v := []int{1}
+			if world.Rank() == 0 {
+				if err := mpiv.Barrier(ctx, world); err != nil { // is order-1
+					return err
+				}
+				return mpiv.Allreduce(ctx, world, v, v, mpiv.Sum)
+			}
+			if err := mpiv.Allreduce(ctx, world, v, v, mpiv.Sum); err != nil { // is order-2
+				return err
+			}
+			return mpiv.Barrier(ctx, world)
+		},
+	},
+	{
+		name: "ranks broadcast from different roots",
+		says: []string{`Bcast`, `root 0`, `root 1`, `<roots>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			return mpiv.Bcast(ctx, world, []int{1}, 1-world.Rank()) // is roots
+		},
+	},
+	{
+		name: "all ranks broadcast from themselves", ranks: 3,
+		says: []string{`<bcast-self>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if err := mpiv.Bcast(ctx, world, []int{1}, world.Rank()); err != nil { // is bcast-self
+				return err
+			}
+			return mpiv.Barrier(ctx, world) // is bcast-after
+		},
+	},
+	{
+		name: "a reduction meets one to all", ranks: 3,
+		says: []string{`Reduce with root 0|Reduce number 1, root 0`, `Allreduce`, `<reduce>|<allreduce>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v, w := []int{1}, []int{1}
+			if world.Rank() == 1 {
+				return mpiv.Reduce(ctx, world, v, w, mpiv.Sum, 0) // is reduce
+			}
+			return mpiv.Allreduce(ctx, world, v, w, mpiv.Sum) // is allreduce
+		},
+	},
+	{
+		name: "a rank skips a collective and finishes", ranks: 3,
+		says: []string{`rank 2 has finished without taking part in Barrier number 1, in which ranks? .* \(<skipped>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 2 {
+				return nil
+			}
+			return mpiv.Barrier(ctx, world) // is skipped
+		},
+	},
+	{
+		name: "a rank skips a collective and receives instead", ranks: 3,
+		says: []string{`rank 2 waits .*Recv \(<instead>\)`, `Barrier \(<skipped-2>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 2 {
+				_, err := mpiv.Recv(ctx, world, make([]int, 1), 0, 0) // is instead
+				return err
+			}
+			if err := mpiv.Barrier(ctx, world); err != nil { // is skipped-2
+				return err
+			}
+			return mpiv.Send(ctx, world, []int{1}, 2, 0)
+		},
+	},
+	{
+		name: "a rank calls a collective once more than the others",
+		says: []string{`rank 1 has finished without taking part in Barrier number 3, in which rank 0 waits \(<once-more>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			for range 3 - world.Rank() {
+				if err := mpiv.Barrier(ctx, world); err != nil { // is once-more
+					return err
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "a collective with different lengths",
+		says: []string{`Allreduce on world, rank \d, peer \d \(<lengths>\): lengths do not fit: it sent \d+ bytes where \d+ were expected`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v := make([]int, 4+world.Rank())
+			return mpiv.Allreduce(ctx, world, v, v, mpiv.Sum) // is lengths
+		},
+	},
+	{
+		name: "a broadcast of more than there is room for",
+		says: []string{`Bcast on world, rank 1, peer 0 \(<bcast-room>\): lengths do not fit: it sent 80 bytes where 40 were expected`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			return mpiv.Bcast(ctx, world, make([]int, 10-5*world.Rank()), 0) // is bcast-room
+		},
+	},
+	{
+		name: "a collective that is begun and not waited for by all",
+		says: []string{`Wait \(<ibarrier>\)|Ibarrier|Barrier number 1`, `<ibarrier>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 1 {
+				return nil
+			}
+			r := mpiv.Ibarrier(ctx, world)
+			_, err := r.Wait(ctx) // is ibarrier
+			return err
+		},
+	},
+	{
+		name: "a collective begun by some meets another", ranks: 3,
+		says: []string{`Barrier`, `Allreduce`, `<iall>|<iall-barrier>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v := []int{1}
+			if world.Rank() == 1 {
+				return mpiv.Barrier(ctx, world) // is iall-barrier
+			}
+			r := mpiv.Iallreduce(ctx, world, v, v, mpiv.Sum)
+			_, err := r.Wait(ctx) // is iall
+			return err
+		},
+	},
+	{
+		name: "two communicators are used in another order", ranks: 2,
+		says: []string{`rank 0 → rank 1 → rank 0`, `Barrier \(<dup-order>\) .*on dup of world`, `on world`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			dup, err := mpiv.Dup(ctx, world)
+			if err != nil {
+				return err
+			}
+			order := []*mpiv.Comm{world, dup}
+			for i := range order {
+				if err := mpiv.Barrier(ctx, order[(i+world.Rank())%2]); err != nil { // is dup-order
+					return err
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "a split that one rank does not take part in",
+		says: []string{`rank 1 has finished without taking part in Split number 1, in which rank 0 waits \(<split>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 1 {
+				return nil
+			}
+			_, err := mpiv.Split(ctx, world, 0, 0) // is split
+			return err
+		},
+	},
+	{
+		name: "one rank gives up a collective with a deadline",
+		says: []string{`Barrier on world, rank 0, peer 1 \(<given-up>\)`, `context deadline exceeded`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 1 {
+				time.Sleep(time.Second)
+				return nil
+			}
+			ctx, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer stop()
+			err := mpiv.Barrier(ctx, world) // is given-up
+			stamp()
+			return err
+		},
+	},
+}

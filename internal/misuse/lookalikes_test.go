@@ -1,0 +1,101 @@
+package misuse
+
+import (
+	"context"
+	"time"
+
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+// lookalikes is programs that are right and must be left alone.
+var lookalikes = []program{
+	{
+		name: "ranks wait two seconds for one that computes", ranks: 3, right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 0 {
+				for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+				}
+			}
+			return mpiv.Barrier(ctx, world)
+		},
+	},
+	{
+		name: "ranks wait for one that sleeps", ranks: 3, right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 0 {
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return mpiv.Barrier(ctx, world)
+		},
+	},
+	{
+		name: "a goroutine of a rank that waits still computes", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			other := 1 - world.Rank()
+			sent := make(chan error, 1)
+			go func() {
+				for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
+				}
+				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+			}()
+			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+				return err
+			}
+			return <-sent
+		},
+	},
+	{
+		name: "a goroutine of a rank that waits is woken by a timer", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			other := 1 - world.Rank()
+			sent := make(chan error, 1)
+			go func() {
+				<-time.After(1500 * time.Millisecond)
+				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+			}()
+			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+				return err
+			}
+			return <-sent
+		},
+	},
+	{
+		name: "a deadline ends a wait that would be in vain, and the program goes on", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			short, stop := context.WithTimeout(ctx, 1500*time.Millisecond)
+			defer stop()
+			other := 1 - world.Rank()
+			if _, err := mpiv.Recv(short, world, make([]int, 1), other, 0); err == nil {
+				panic("a message came")
+			}
+			return mpiv.Barrier(ctx, world)
+		},
+	},
+	{
+		name: "two ranks send little, head to head", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v, other := []int{1}, 1-world.Rank()
+			if err := mpiv.Send(ctx, world, v, other, 0); err != nil {
+				return err
+			}
+			_, err := mpiv.Recv(ctx, world, v, other, 0)
+			return err
+		},
+	},
+	{
+		name: "a long message takes its time", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v := make([]byte, 64<<20)
+			for range 3 {
+				if world.Rank() == 0 {
+					if err := mpiv.Send(ctx, world, v, 1, 0); err != nil {
+						return err
+					}
+				} else if _, err := mpiv.Recv(ctx, world, v, 0, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	},
+}

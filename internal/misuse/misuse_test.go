@@ -1,0 +1,206 @@
+// Package misuse is a corpus of wrong programs, and what their users are told.
+//
+// Each runs as a job of its own, over every network and with all ranks in one
+// process. It must end, soon, with an error or an explanation that names the
+// line of the mistake. A few programs are right but look wrong: those must be
+// left alone.
+package misuse
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/process"
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+// A program is one entry of the corpus.
+type program struct {
+	name  string // a phrase
+	ranks int    // 0 means 2
+	check bool   // only Options.Check finds it
+	code  int    // of the job's end. 0 means 1, unless it is right.
+	right bool   // it ends well, and nothing is said
+	// says is what standard error must match, each. <x> is the file and number
+	// of the line that ends in the comment "is x".
+	says []string
+	// never is what standard error must not match.
+	never []string
+	run   func(ctx context.Context, world *mpiv.Comm) error
+}
+
+var corpus = slices.Concat(waits, collectives, arguments, deaths, lookalikes)
+
+// Which program of the corpus a process of a job is.
+const envProgram = "MPIV_MISUSE_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if process.Launched() {
+		i, _ := strconv.Atoi(os.Getenv(envProgram))
+		mpiv.Main(stamped(corpus[i].run))
+	}
+	code := m.Run()
+	took.print()
+	os.Exit(code)
+}
+
+// stamp prints when it was called. The last stamp before the end of a job is
+// when its mistake was complete.
+func stamp() { fmt.Printf("stamp %d\n", time.Now().UnixNano()) }
+
+// stamped is run, with a stamp when a rank begins and when one finishes.
+func stamped(run func(ctx context.Context, world *mpiv.Comm) error) func(ctx context.Context, world *mpiv.Comm) error {
+	return func(ctx context.Context, world *mpiv.Comm) error {
+		stamp()
+		err := run(ctx, world)
+		if err == nil {
+			stamp()
+		}
+		return err
+	}
+}
+
+// A way is how the ranks of a job reach each other.
+type way struct {
+	name       string
+	transport  string
+	oneProcess bool
+}
+
+var ways = []way{{"shm", "shm", false}, {"tcp", "tcp", false}, {"one process", "shm", true}}
+
+// bound is how long an end may take on a machine that is busy; the time meant is
+// a second.
+const bound = 5 * time.Second
+
+func TestWrongProgramsAreExplained(t *testing.T) {
+	lines := markedLines(t)
+	for i, p := range corpus {
+		for _, w := range ways {
+			t.Run(p.name+"/"+w.name, func(t *testing.T) {
+				t.Parallel()
+				code, out, errs, ended := runJob(t, i, w)
+				if p.right {
+					require.Zero(t, code, "it said %s", errs)
+					require.Empty(t, errs)
+					return
+				}
+				require.Equal(t, max(p.code, 1), code, "it said %s", errs)
+				for _, s := range p.says {
+					require.Regexp(t, expected(t, s, lines), errs)
+				}
+				for _, s := range p.never {
+					require.NotRegexp(t, s, errs)
+				}
+				for _, s := range []string{"fatal error", "DATA RACE", "internal/engine/"} {
+					require.NotContains(t, errs, s)
+				}
+				d := ended.Sub(lastStamp(t, out))
+				t.Logf("explained and ended after %v:\n%s", d.Round(time.Millisecond), errs)
+				require.Less(t, d, bound)
+				took.add(d)
+			})
+		}
+	}
+}
+
+// runJob runs a program of the corpus as a job.
+func runJob(t *testing.T, i int, w way) (code int, out, errs string, ended time.Time) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "mpiv-misuse")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	p := corpus[i]
+	ranks := max(p.ranks, 2)
+	j := agent.Job{
+		Programs: []agent.Program{{Ranks: ranks, Path: self, Env: []string{envProgram + "=" + strconv.Itoa(i), "GORACE=atexit_sleep_ms=0"}}},
+		Name:     "wrong", Host: "here", Runtime: dir, Timeout: 30 * time.Second,
+		Options: control.Options{Transports: []string{w.transport}, Check: p.check},
+	}
+	if w.oneProcess {
+		j.RanksPerProcess = ranks
+	}
+	var o, e bytes.Buffer // written by the agent only, one at a time
+	j.Stdout, j.Stderr = &o, &e
+	a, err := agent.Start(j)
+	require.NoError(t, err)
+	code = a.Wait()
+	return code, o.String(), e.String(), time.Now()
+}
+
+func lastStamp(t *testing.T, out string) time.Time {
+	var last int64
+	for l := range strings.Lines(out) {
+		if s, ok := strings.CutPrefix(l, "stamp "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+			require.NoError(t, err)
+			last = max(last, n)
+		}
+	}
+	require.NotZero(t, last, "no stamp in %q", out)
+	return time.Unix(0, last)
+}
+
+var marker = regexp.MustCompile(`// is (\S+)$`)
+
+// markedLines is where the lines with a marker are: "waits_test.go:12".
+func markedLines(t *testing.T) map[string]string {
+	at := map[string]string{}
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		lines := bufio.NewScanner(f)
+		for n := 1; lines.Scan(); n++ {
+			if m := marker.FindStringSubmatch(lines.Text()); m != nil {
+				require.NotContains(t, at, m[1], "two lines with the same marker")
+				at[m[1]] = fmt.Sprintf("%s:%d", name, n)
+			}
+		}
+		require.NoError(t, lines.Err())
+		f.Close()
+	}
+	return at
+}
+
+var wanted = regexp.MustCompile(`<[a-z0-9-]+>`)
+
+// expected is the regular expression s with its markers replaced.
+func expected(t *testing.T, s string, lines map[string]string) string {
+	return wanted.ReplaceAllStringFunc(s, func(m string) string {
+		at := lines[strings.Trim(m, "<>")]
+		require.NotEmpty(t, at, "no line is marked %s", m)
+		return `\b` + regexp.QuoteMeta(at) + `\b`
+	})
+}
+
+// Every wrong program must say where.
+func TestEveryWrongProgramNamesALine(t *testing.T) {
+	wrong := 0
+	for _, p := range corpus {
+		if p.right {
+			continue
+		}
+		wrong++
+		if !slices.ContainsFunc(p.says, wanted.MatchString) {
+			t.Errorf("%q expects no line", p.name)
+		}
+	}
+	require.GreaterOrEqual(t, wrong, 30)
+}
