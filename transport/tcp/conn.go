@@ -148,8 +148,9 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 		}
 		return false, net.ErrClosed
 	}
-	moved, err = c.poll(in)
-	if err != nil {
+	if failed := c.failed.Load(); failed != nil {
+		err = *failed
+	} else if moved, err = c.poll(in); err != nil {
 		err = c.fail(err)
 	}
 	if !c.state.CompareAndSwap(polling, 0) {
@@ -160,9 +161,6 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 }
 
 func (c *Conn) poll(in transport.Receiver) (moved bool, err error) {
-	if failed := c.failed.Load(); failed != nil {
-		return false, *failed
-	}
 	// A goroutine that is in Send now has out; what it leaves behind goes with
 	// the next Poll.
 	if (c.lanes[0].waits.Load() || c.lanes[1].waits.Load()) && c.out.TryLock() {
@@ -221,7 +219,8 @@ func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) 
 
 func (c *Conn) alive() bool { return c.failed.Load() == nil }
 
-// fail breaks the connection, unless it is broken, and says why it is.
+// fail breaks the connection because of err, unless it is closed, and says why
+// it is broken.
 func (c *Conn) fail(err error) error {
 	err = fmt.Errorf("receive from %s: %w: %w", c.peer, transport.ErrBroken, err)
 	if c.failed.CompareAndSwap(nil, &err) {
