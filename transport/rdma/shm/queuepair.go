@@ -42,14 +42,14 @@ type QueuePair struct {
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
-	posted        []read
+	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
 	lookForHangup func(fd uintptr)
 
 	state   atomic.Uint32
 	unrung  atomic.Bool   // something was posted since the last look at sleeping
-	todo    atomic.Bool   // a read waits for PollCQ
+	todo    atomic.Bool   // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
 	helping atomic.Bool   // PollCQ writes to the peer's memory
 	gone    atomic.Bool   // the peer's end of the socket is closed
@@ -70,11 +70,11 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 		return nil, err
 	}
 	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, out: &seg.dirs[out], in: &seg.dirs[1-out]}
-	q.send[rdma.Eager] = newSendLane(q.out.eager[:], q.out.eagerData[:], &q.out.heads[rdma.Eager])
-	q.send[rdma.Bulk] = newSendLane(q.out.bulk[:], q.out.bulkData[:], &q.out.heads[rdma.Bulk])
-	q.recv[rdma.Eager] = newRecvLane(q.in.eager[:], q.in.eagerData[:], &q.in.heads[rdma.Eager])
-	q.recv[rdma.Bulk] = newRecvLane(q.in.bulk[:], q.in.bulkData[:], &q.in.heads[rdma.Bulk])
-	q.regions.init(&q.out.regions)
+	send, recv := q.out.lanes(), q.in.lanes()
+	for l := range rdma.Lane(rdma.Lanes) {
+		q.send[l], q.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
+	}
+	q.regions.init(&q.out.grants)
 	q.lookForHangup = func(fd uintptr) {
 		q.hangup[0].Fd = int32(fd)
 		for {
@@ -170,35 +170,36 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 
 // receive hands over what the lanes hold, within bounds.
 func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
-	l := &q.recv[rdma.Eager]
+	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
 	for range eagerSlots {
-		more, ok := l.next(in)
+		more, ok := eager.next(in)
 		if !ok {
 			return moved, false
 		}
 		if !more {
-			l.rest()
 			break
 		}
 		moved = true
-		if l.due() {
+		if eager.due() {
 			q.tell(rdma.Eager)
 		}
 	}
-	l = &q.recv[rdma.Bulk]
-	for start := l.dataHead; l.dataHead-start < pollBulk; {
-		more, ok := l.next(in)
+	for start := bulk.dataHead; bulk.dataHead-start < pollBulk; {
+		more, ok := bulk.next(in)
 		if !ok {
 			return moved, false
 		}
 		if !more {
-			l.rest()
 			break
 		}
 		moved = true
-		if l.due() {
+		if bulk.due() {
 			q.tell(rdma.Bulk)
 		}
+	}
+	if !moved {
+		eager.rest()
+		bulk.rest()
 	}
 	return moved, true
 }
@@ -212,7 +213,7 @@ func (q *QueuePair) tell(l rdma.Lane) {
 	}
 }
 
-// abandon ends the reads of a broken connection.
+// abandon ends the accesses of a broken connection.
 func (q *QueuePair) abandon(in transport.Receiver) {
 	if len(q.posted) == 0 {
 		return
@@ -279,17 +280,19 @@ func (q *QueuePair) watch() {
 	}
 }
 
-func (q *QueuePair) Register(buf []byte) (rdma.Key, bool) {
+func (q *QueuePair) Register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	if !q.isRead || q.state.Load() != 0 {
 		return rdma.Key{}, false
 	}
-	k, ok := q.regions.register(buf)
+	k, ok := q.regions.register(buf, a)
 	runtime.KeepAlive(q)
 	return k, ok
 }
 
 func (q *QueuePair) Deregister(k rdma.Key) {
-	q.regions.deregister(k)
+	if g := q.regions.deregister(k); g != nil {
+		q.await(func() bool { return g.writers.Load() == 0 })
+	}
 	runtime.KeepAlive(q)
 }
 
