@@ -18,6 +18,7 @@ const (
 	sharedRead = 128 << 10 // reads from this length on are shared with the peer
 	pollBytes  = 1 << 20   // a PollCQ copies about this much, at 20 µs per 512 KiB
 	drainTime  = time.Second
+	knownAlive = 10 * time.Millisecond
 )
 
 // An access is a posted read or write that has not completed.
@@ -225,7 +226,7 @@ func (q *QueuePair) helpWith(t *transfer) (moved bool) {
 			return moved
 		}
 		buf, ok := q.regions.lookup(key, length)
-		if !ok || !moved && !q.alive() {
+		if !ok || !q.alive() {
 			return moved
 		}
 		off, n, ok := t.claim(c, length)
@@ -240,10 +241,20 @@ func (q *QueuePair) helpWith(t *transfer) (moved bool) {
 	return moved
 }
 
-// alive says that the peer's end of the socket is open, so that its process lives.
+// alive says that the peer's process lives, so that its number is still its own:
+// its end of the socket is open, or was knownAlive ago. No system gives a number
+// to another process so soon.
 func (q *QueuePair) alive() bool {
+	now := time.Since(q.began)
+	if now < q.aliveAt+knownAlive {
+		return true
+	}
 	q.hangup[0] = unix.PollFd{Events: unix.POLLRDHUP}
-	return q.raw.Control(q.lookForHangup) == nil && q.hangup[0].Revents == 0
+	if q.raw.Control(q.lookForHangup) != nil || q.hangup[0].Revents != 0 {
+		return false
+	}
+	q.aliveAt = now
+	return true
 }
 
 // drain closes all transfers and waits until the peer writes no more to where

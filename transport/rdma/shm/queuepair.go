@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,7 @@ type QueuePair struct {
 	raw     syscall.RawConn
 	reads   bool // this side can read the peer's memory
 	isRead  bool // and the other way round
+	began   time.Time
 	regions regionTable
 	nonce   [8]byte // read by the peer's probe
 
@@ -45,6 +47,7 @@ type QueuePair struct {
 	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
+	aliveAt       time.Duration // since began
 	lookForHangup func(fd uintptr)
 
 	state   atomic.Uint32
@@ -69,7 +72,7 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 	if err != nil {
 		return nil, err
 	}
-	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, out: &seg.dirs[out], in: &seg.dirs[1-out]}
+	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, began: time.Now().Add(-knownAlive), out: &seg.dirs[out], in: &seg.dirs[1-out]}
 	send, recv := q.out.lanes(), q.in.lanes()
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.send[l], q.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
