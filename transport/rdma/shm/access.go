@@ -196,9 +196,6 @@ func (q *QueuePair) copyShared(a *access, budget *int) (ended bool) {
 // help copies chunks of the peer's reads of this side's regions.
 func (q *QueuePair) help() (moved bool) {
 	mask := q.out.active.Load()
-	if mask == 0 {
-		return false
-	}
 	q.helping.Store(true) // Close waits for it to fall
 	defer q.helping.Store(false)
 	if q.dead() != nil {

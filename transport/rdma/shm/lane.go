@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/transport"
@@ -22,18 +23,23 @@ type lane struct {
 	cells []cell // as many as slots, or none
 	data  []byte
 	freed *word // slots that the receiver has freed
+	shift int   // of a position, to its lap
+}
+
+func newLane(slots []slot, cells []cell, data []byte, freed *word) lane {
+	return lane{slots, cells, data, freed, bits.TrailingZeros(uint(len(slots)))}
 }
 
 // lanes of d, in the order of rdma.Lane.
 func (d *direction) lanes() [2]lane {
 	return [2]lane{
-		{d.eager[:], d.cells[:], d.eagerData[:], &d.heads[0]},
-		{d.bulk[:], nil, d.bulkData[:], &d.heads[1]},
+		newLane(d.eager[:], d.cells[:], d.eagerData[:], &d.heads[0]),
+		newLane(d.bulk[:], nil, d.bulkData[:], &d.heads[1]),
 	}
 }
 
 func (l *lane) index(pos uint64) uint64 { return pos & uint64(len(l.slots)-1) }
-func (l *lane) lap(pos uint64) uint64   { return uint64(uint32(pos/uint64(len(l.slots)) + 1)) }
+func (l *lane) lapOf(pos uint64) uint64 { return uint64(uint32(pos>>l.shift + 1)) }
 
 // cell is that of the slot at pos. Neighbours lie in two pages by turns: when the
 // receiver reads a cell its processor fetches what lies behind it, which must not
@@ -98,7 +104,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 	s := &l.slots[i]
 	s.header = *header
 	l.ends[i] = end
-	storeRelease(&s.word, l.lap(l.tail)<<32|uint64(len(body)))
+	storeRelease(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	l.tail++
 	l.dataTail = end
 	if len(body) > inlineLen {
@@ -122,27 +128,29 @@ func (l *sendLane) prepare(n int) {
 // A recvLane is the receiver's end.
 type recvLane struct {
 	lane
+	slot           *slot  // at head
+	lap            uint64 // of it, when it holds a message
 	head, dataHead uint64
 	told, dataTold uint64        // of these, in freed
 	seen           atomic.Uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
 }
 
-func newRecvLane(l lane) recvLane { return recvLane{lane: l} }
+func newRecvLane(l lane) recvLane {
+	return recvLane{lane: l, slot: &l.slots[0], lap: l.lapOf(0)}
+}
 
-// next hands the next message to in. It is false when there is none, and ok is
-// false when what is there cannot be a message.
-func (l *recvLane) next(in transport.Receiver) (moved, ok bool) {
-	s := &l.slots[l.index(l.head)]
-	w := atomic.LoadUint64(&s.word)
-	if w>>32 != l.lap(l.head) {
-		return false, true
-	}
-	n := int(uint32(w))
+// ready says that there is a message.
+func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == l.lap }
+
+// take hands the message that is ready to in. It is false when what is there
+// cannot be a message.
+func (l *recvLane) take(in transport.Receiver) (ok bool) {
+	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n > maxBody {
-		return false, false
+		return false
 	}
-	l.header = s.header // the peer could change it while in looks at it
+	l.header = l.slot.header // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
 		body = body[:n]
@@ -151,8 +159,9 @@ func (l *recvLane) next(in transport.Receiver) (moved, ok bool) {
 	copy(body, room)
 	l.head++
 	l.dataHead = end
+	l.slot, l.lap = &l.slots[l.index(l.head)], l.lapOf(l.head)
 	in.Arrived(l.header[:], body)
-	return true, true
+	return true
 }
 
 // due says that a quarter of the lane is free and the sender does not know.
@@ -176,5 +185,5 @@ func (l *recvLane) rest() {
 func (l *recvLane) filled() bool {
 	seen := l.seen.Load()
 	w := atomic.LoadUint64(&l.slots[l.index(seen)].word)
-	return int32(uint32(w>>32)-uint32(l.lap(seen))) >= 0
+	return int32(uint32(w>>32)-uint32(l.lapOf(seen))) >= 0
 }

@@ -150,14 +150,20 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	if state&stateClosed != 0 {
 		return false, net.ErrClosed
 	}
-	moved, ok := q.receive(in)
-	if !ok {
-		return moved, q.lied("it sent what is not a message")
+	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
+	if eager.ready() || bulk.ready() {
+		if !q.receive(in) {
+			return true, q.lied("it sent what is not a message")
+		}
+		moved = true
+	} else {
+		eager.rest()
+		bulk.rest()
 	}
 	if len(q.posted) != 0 && q.advance(in) {
 		moved = true
 	}
-	if q.help() {
+	if q.out.active.Load() != 0 && q.help() {
 		moved = true
 	}
 	if !moved && state != 0 {
@@ -171,40 +177,28 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	return moved, nil
 }
 
-// receive hands over what the lanes hold, within bounds.
-func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
+// receive hands over what the lanes hold, within bounds. It is false when that
+// cannot be.
+func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
 	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
-	for range eagerSlots {
-		more, ok := eager.next(in)
-		if !ok {
-			return moved, false
+	for n := 0; n < eagerSlots && eager.ready(); n++ {
+		if !eager.take(in) {
+			return false
 		}
-		if !more {
-			break
-		}
-		moved = true
 		if eager.due() {
 			q.tell(rdma.Eager)
 		}
 	}
-	for start := bulk.dataHead; bulk.dataHead-start < pollBulk; {
-		more, ok := bulk.next(in)
-		if !ok {
-			return moved, false
+	start := bulk.dataHead
+	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
+		if !bulk.take(in) {
+			return false
 		}
-		if !more {
-			break
-		}
-		moved = true
 		if bulk.due() {
 			q.tell(rdma.Bulk)
 		}
 	}
-	if !moved {
-		eager.rest()
-		bulk.rest()
-	}
-	return moved, true
+	return true
 }
 
 // tell gives freed slots back, and wakes the peer if it waits for them.
