@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -61,6 +62,10 @@ func (d *discard) Pulled(_ uint64, err error) { d.pulled = append(d.pulled, err)
 func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
 	for _, n := range []uint64{maxBody + 1, 1<<32 - 1, 1 << 31} {
 		q, peer, _ := alone(t)
+		var watch sync.WaitGroup
+		watch.Go(q.watch)
+		woken := make(chan struct{}, 1)
+		q.NotifyCQ(func() { woken <- struct{}{} })
 		peer[1].eager[0].word = 1<<32 | n
 		in := &discard{t: t}
 		_, err := q.PollCQ(in)
@@ -68,6 +73,9 @@ func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
 		require.Contains(t, err.Error(), "shm:/peer")
 		require.ErrorIs(t, q.PostSend(rdma.Eager, new([transport.HeaderLen]byte), nil), transport.ErrBroken)
 		require.Zero(t, in.n)
+		<-woken
+		q.Close()
+		watch.Wait()
 	}
 }
 

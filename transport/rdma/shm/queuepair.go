@@ -3,8 +3,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -268,9 +270,14 @@ func (q *QueuePair) fire() {
 func (q *QueuePair) watch() {
 	rings := make([]byte, 64)
 	for {
-		if _, err := q.sock.Read(rings); err != nil {
+		_, err := q.sock.Read(rings)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // see lied
+			err = q.sock.SetReadDeadline(time.Time{})
+		}
+		if err != nil {
 			q.gone.Store(true)
 			q.breakUp(fmt.Errorf("%s: %w", q.peer, transport.ErrBroken))
+			q.fire()
 			return
 		}
 		q.fire()
@@ -306,9 +313,11 @@ func (q *QueuePair) dead() error {
 	return q.cause
 }
 
-// lied breaks the connection because of what the peer did.
+// lied breaks the connection because of what the peer did. It is called from
+// within PollCQ, where wake must not be: watch calls it.
 func (q *QueuePair) lied(what string) error {
 	q.breakUp(fmt.Errorf("%s broke the protocol, %s: %w", q.peer, what, transport.ErrBroken))
+	q.sock.SetReadDeadline(time.Unix(1, 0))
 	return q.dead()
 }
 
@@ -319,7 +328,6 @@ func (q *QueuePair) breakUp(cause error) {
 	}
 	q.mu.Unlock()
 	q.state.Or(stateBroken)
-	q.fire()
 }
 
 // Close breaks the connection. When it returns, neither side copies to memory of
