@@ -17,6 +17,7 @@ import (
 const (
 	sharedRead = 128 << 10 // reads from this length on are shared with the peer
 	pollBytes  = 1 << 20   // a PollCQ copies about this much, at 20 µs per 512 KiB
+	aloneBytes = 128 << 10 // in one call
 	drainTime  = time.Second
 	knownAlive = 10 * time.Millisecond
 )
@@ -114,7 +115,7 @@ func (q *QueuePair) copyAlone(a *access, budget *int) (ended bool) {
 		if *budget <= 0 {
 			return false
 		}
-		n := min(uint64(len(a.here))-a.alone, chunk)
+		n := min(uint64(len(a.here))-a.alone, aloneBytes)
 		part, there := a.here[a.alone:a.alone+n], a.key.Addr+a.alone
 		if a.write {
 			a.err = q.write(a, there, part)

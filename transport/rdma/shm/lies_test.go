@@ -92,14 +92,15 @@ func TestFreeingWhatWasNotSentBreaksTheConnection(t *testing.T) {
 }
 
 func TestHelpCopiesOnlyWhatIsRegistered(t *testing.T) {
-	const size = 4 * chunk
+	const part = 64 << 10
+	const size = 4 * part
 	secret, offered, into := make([]byte, size), make([]byte, size), make([]byte, size)
 	for i := range size {
 		secret[i], offered[i] = 1, 2
 	}
 	address := func(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 	q, peer, _ := alone(t)
-	key, ok := q.Register(offered[:3*chunk], rdma.RemoteRead)
+	key, ok := q.Register(offered[:3*part], rdma.RemoteRead)
 	require.True(t, ok)
 	gone, ok := q.Register(offered, rdma.RemoteRead)
 	require.True(t, ok)
@@ -120,10 +121,10 @@ func TestHelpCopiesOnlyWhatIsRegistered(t *testing.T) {
 		{"another address", elsewhere, size / 2, false},
 		{"longer than the region", key, size, false},
 		{"a length that overflows", key, 1<<64 - 1, false},
-		{"an index that cannot be", beyond, chunk, false},
-		{"a region that was withdrawn", gone, chunk, false},
-		{"a region to be written", exposed, chunk, false},
-		{"a region", key, 3 * chunk, true},
+		{"an index that cannot be", beyond, part, false},
+		{"a region that was withdrawn", gone, part, false},
+		{"a region to be written", exposed, part, false},
+		{"a region", key, 3 * part, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clear(into)
