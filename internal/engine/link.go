@@ -117,7 +117,7 @@ func (l *link) sendLater(s *stream, b *Box, m Match, body []byte, mode Mode) Req
 	b.mu.Lock()
 	o := b.newOpLocked(opSend, m, body)
 	b.mu.Unlock()
-	r := Request{o, o.gen.Load()}
+	r := Request{o, o.state.Load()}
 	l.mu.Lock()
 	kind := wire.Eager
 	if mode == Synchronous || len(body) > l.eager || l.pressed {
