@@ -8,18 +8,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unsafe"
 )
 
 // pendings is the buffers of a rank's requests under way, kept when
 // Options.Check asks for it.
 type pendings struct {
 	mu  sync.Mutex // guards all
-	all []*pending
+	all []*inUse
 }
 
-// A pending is the buffer of a request under way.
-type pending struct {
+// An inUse is the buffer of a request under way.
+type inUse struct {
 	buf   []byte
 	recv  bool
 	sum   uint64 // of what is sent, when it started
@@ -31,8 +30,8 @@ var checkSeed = maphash.MakeSeed()
 
 // watch notes that a request has started on buf. The error names the request
 // that uses some of buf already, in a way that both cannot.
-func (p *pendings) watch(op string, buf []byte, recv bool) (*pending, error) {
-	n := &pending{buf: buf, recv: recv, op: op, where: callerLine()}
+func (p *pendings) watch(op string, buf []byte, recv bool) (*inUse, error) {
+	n := &inUse{buf: buf, recv: recv, op: op, where: callerLine()}
 	if !recv {
 		n.sum = maphash.Bytes(checkSeed, buf)
 	}
@@ -49,7 +48,7 @@ func (p *pendings) watch(op string, buf []byte, recv bool) (*pending, error) {
 
 // done notes that the request was waited for. The error says that what it sent
 // was changed before.
-func (p *pendings) done(n *pending) error {
+func (p *pendings) done(n *inUse) error {
 	p.mu.Lock()
 	if i := slices.Index(p.all, n); i >= 0 {
 		p.all = slices.Delete(p.all, i, i+1)
@@ -59,14 +58,6 @@ func (p *pendings) done(n *pending) error {
 		return fmt.Errorf("%w: what %s (%s) sends was changed before the wait at %s", ErrModified, n.op, n.where, callerLine())
 	}
 	return nil
-}
-
-func overlap(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
 }
 
 // callerLine is the line of the program that called this package.
