@@ -113,7 +113,10 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
 // all. The blocks follow each other.
 func (s *series) allgatherBlocks(b []byte, l *layout) error {
 	switch size := s.c.size; {
-	case len(b) >= allgatherLong && size > 2:
+	case s.few():
+		sent, in := repeated(l.of(b, s.c.rank), size), l.divided(b)
+		return s.exchange(&sent, &in)
+	case len(b) >= allgatherLong:
 		return s.allgatherRing(b, l, s.c.rank)
 	case size&(size-1) == 0:
 		return s.allgatherDoubling(b, l)

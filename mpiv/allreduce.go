@@ -41,10 +41,16 @@ func (s *series) allreduce(in, out []byte, elem, n, room int, plain bool, r *red
 }
 
 func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error {
-	f := s.folding(r, elem, n, -1)
-	if s.c.size == 1 {
+	switch {
+	case s.c.size == 1:
 		copy(out, in)
 		return nil
+	case s.c.size == 2 && len(in) < reduceLong:
+		return s.allreduceTwo(in, out, r)
+	}
+	f := s.folding(r, elem, n, -1)
+	if s.few() {
+		return f.allreduceDirect(in, out)
 	}
 	if f.out {
 		if err := s.send(in, f.partner); err != nil {
@@ -61,6 +67,26 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 	}
 	if f.partner >= 0 {
 		return s.send(out, f.partner)
+	}
+	return nil
+}
+
+// allreduceTwo: short data of two ranks, which both combine.
+func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
+	into := out
+	if same(in, out) {
+		room := takeScratch(len(in))
+		defer room.free()
+		into = room.b
+	}
+	peer := 1 - s.c.rank
+	if err := s.sendrecv(in, peer, into, peer); err != nil {
+		return err
+	}
+	if s.c.rank == 0 {
+		r.combine(out, in, into)
+	} else {
+		r.combine(out, into, in)
 	}
 	return nil
 }

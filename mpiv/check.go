@@ -13,11 +13,11 @@ import (
 // Options.Check asks for it.
 type pendings struct {
 	mu  sync.Mutex // guards all
-	all []*mark
+	all []*inUse
 }
 
-// A mark is the buffer of a request under way.
-type mark struct {
+// An inUse is the buffer of a request under way.
+type inUse struct {
 	buf   []byte
 	recv  bool
 	sum   uint64 // of what is sent, when it started
@@ -29,8 +29,8 @@ var checkSeed = maphash.MakeSeed()
 
 // watch notes that a request has started on buf. The error names the request
 // that uses some of buf already, in a way that both cannot.
-func (p *pendings) watch(op string, buf []byte, recv bool) (*mark, error) {
-	n := &mark{buf: buf, recv: recv, op: op, where: callsite.Here()}
+func (p *pendings) watch(op string, buf []byte, recv bool) (*inUse, error) {
+	n := &inUse{buf: buf, recv: recv, op: op, where: callsite.Here()}
 	if !recv {
 		n.sum = maphash.Bytes(checkSeed, buf)
 	}
@@ -47,7 +47,7 @@ func (p *pendings) watch(op string, buf []byte, recv bool) (*mark, error) {
 
 // done notes that the request was waited for. The error says that what it sent
 // was changed before.
-func (p *pendings) done(n *mark) error {
+func (p *pendings) done(n *inUse) error {
 	p.mu.Lock()
 	if i := slices.Index(p.all, n); i >= 0 {
 		p.all = slices.Delete(p.all, i, i+1)

@@ -156,6 +156,7 @@ func builtin[T Elem](of *kinds, k reflect.Kind) Reduction[T] { return Reduction[
 
 // commuting completes a table of built-in reductions, which all commute.
 func commuting(name string, kernels map[reflect.Kind]kernel) (t kinds) {
+	vectorize(name, kernels)
 	for k := range t {
 		t[k] = reduction{name: name, commutative: true, combine: kernels[reflect.Kind(k)]}
 	}

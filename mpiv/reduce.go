@@ -46,6 +46,8 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
+	case s.few():
+		return f.reduceDirect(in, out)
 	case f.out:
 		return s.send(in, f.partner)
 	case f.long:
@@ -96,7 +98,7 @@ func (s *series) folding(r *reduction, elem, n, root int) folding {
 		f.ranks *= 2
 	}
 	f.extra = s.c.size - f.ranks
-	f.long = n*elem >= reduceLong && n >= f.ranks
+	f.long = n*elem >= reduceLong && n >= s.c.size
 	if rank := s.c.rank; rank < 2*f.extra {
 		f.partner = rank ^ 1
 		f.me = rank / 2

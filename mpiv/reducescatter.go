@@ -79,7 +79,7 @@ func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reducti
 		copy(out, in)
 		return nil
 	}
-	if len(in) < reduceScatterLong*s.c.size || !r.commutative {
+	if len(in) < reduceScatterLong*s.c.size || !r.commutative && !s.few() {
 		room := takeScratch(len(in))
 		defer room.free()
 		if err := s.allreduceBytes(in, room.b, l.elem, n, r); err != nil {
@@ -87,6 +87,9 @@ func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reducti
 		}
 		copy(out, l.of(room.b, s.c.rank))
 		return nil
+	}
+	if s.few() {
+		return s.reduceScatterDirect(in, out, l, n, r)
 	}
 	acc, need := out, len(out)
 	if overlap(in, out) {
@@ -124,5 +127,20 @@ func (s *series) reducePairs(in, acc, into []byte, l *layout, r *reduction) erro
 		}
 		r.combine(acc, acc, into)
 	}
+	return nil
+}
+
+// reduceScatterDirect combines elements as Allreduce does.
+func (s *series) reduceScatterDirect(in, out []byte, l *layout, n int, r *reduction) error {
+	f := s.folding(r, l.elem, n, -1)
+	if !overlap(in, out) {
+		return f.reduceParts(in, out, l)
+	}
+	room := takeScratch(len(out))
+	defer room.free()
+	if err := f.reduceParts(in, room.b, l); err != nil {
+		return err
+	}
+	copy(out, room.b)
 	return nil
 }

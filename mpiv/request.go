@@ -14,8 +14,8 @@ import (
 type Request struct {
 	c    *Comm
 	r    engine.Request
-	err  error // why it never began
-	mark *mark // its buffer, where Options.Check asks for it
+	err  error  // why it never began
+	mark *inUse // its buffer, where Options.Check asks for it
 	tag  int32
 	peer int32
 	size int32 // of the elements received
@@ -87,7 +87,7 @@ func (c *Comm) irecv(op string, into []byte, plain bool, size, from, tag int) Re
 }
 
 // mark has a request's buffer watched, where that is asked for.
-func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*mark, error) {
+func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*inUse, error) {
 	if !c.state.options.Check {
 		return nil, nil
 	}

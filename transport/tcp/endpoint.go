@@ -168,7 +168,7 @@ func (e *Endpoint) Close() error {
 		for _, c := range toClose {
 			c.Close()
 		}
-		e.waker.close() // no Conn arms any more
+		e.waker.close()
 	}
 	e.running.Wait()
 	return nil
