@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -16,8 +17,11 @@ func Here() string {
 	return Of(pcs[:runtime.Callers(2, pcs[:])])
 }
 
-// Of is Here for the stack pcs, innermost first.
+// Of is Here for the stack pcs, innermost first, which a 0 ends.
 func Of(pcs []uintptr) string {
+	if end := slices.Index(pcs, 0); end >= 0 {
+		pcs = pcs[:end]
+	}
 	if len(pcs) == 0 {
 		return ""
 	}
@@ -25,7 +29,7 @@ func Of(pcs []uintptr) string {
 	for {
 		f, more := frames.Next()
 		if f.File != "" && !Ours(f.Function, f.File) {
-			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+			return Line(f)
 		}
 		if !more {
 			return ""
@@ -33,15 +37,18 @@ func Of(pcs []uintptr) string {
 	}
 }
 
+// Line is where f is: "main.go:12".
+func Line(f runtime.Frame) string { return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line) }
+
 // Ours tells whether a function is of this library or of what runs below it,
 // and not of a program. Tests are programs.
 func Ours(function, file string) bool {
-	for _, p := range []string{"github.com/mpiv/mpiv/mpiv.", "github.com/mpiv/mpiv/internal/"} {
+	for _, p := range []string{"github.com/mpiv/mpiv/mpiv.", "github.com/mpiv/mpiv/internal/", "github.com/mpiv/mpiv/transport/"} {
 		if strings.HasPrefix(function, p) {
 			return !strings.HasSuffix(file, "_test.go")
 		}
 	}
-	for _, p := range []string{"runtime.", "runtime/", "sync."} {
+	for _, p := range []string{"runtime.", "runtime/", "sync.", "internal/"} {
 		if strings.HasPrefix(function, p) {
 			return true
 		}

@@ -141,13 +141,29 @@ type Wait struct {
 type Need struct {
 	Peer       int    // in the world; -1: any of Peers
 	Peers      []int  `json:",omitempty"`
-	What       string // "message": a send to us that matches; "receive": a receive that takes what we send
+	What       string // see below
 	Comm       string // name of the communicator
 	Context    uint32
 	Tag        int    // -1: any
 	Collective string `json:",omitempty"` // "Bcast number 3, root 0" where the need is part of one
 	Where      string `json:",omitempty"` // line that started the request, where it is known
 	Unexpected []int  `json:",omitempty"` // tags of messages from that peer which arrived and do not match
+	Near       []Near `json:",omitempty"` // where Unexpected is empty: messages with that tag
+}
+
+// What a rank may need.
+const (
+	NeedMessage   = "message"   // a send to us that matches
+	NeedReceive   = "receive"   // a receive that takes what we send
+	NeedGoroutine = "goroutine" // that another goroutine of its process, of a rank in Peers or of its own, lets it go on
+	NeedEvent     = "event"     // the same, or that a timer does
+)
+
+// A Near is a message that has arrived and nearly matches a receive: it is from
+// another peer, or on another communicator.
+type Near struct {
+	Peer int
+	Comm string
 }
 
 // A Conn sends and receives Messages. Send may be called by any goroutine,

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
@@ -80,7 +81,7 @@ func (o *op) finish() {
 func (o *op) arrived(h *wire.Header, n int) {
 	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n}
 	if n > len(o.buf) {
-		o.err = ErrTruncate
+		o.err = fmt.Errorf("%w: %d bytes in %d", ErrTruncate, n, len(o.buf))
 	}
 	if h.Check != o.check {
 		o.err = &CheckError{Source: h.Source, Want: o.check, Got: h.Check}

@@ -11,6 +11,7 @@ type WaitInfo struct {
 	ID    uint64 // unlike that of any other sleep in this process
 	Op    string
 	PCs   []uintptr // of the caller, innermost first
+	Begun []uintptr // of what began the operation, where that is known
 	Since time.Time
 	Until time.Time  // when its context ends; zero: never
 	Any   bool       // one of Needs ends it; otherwise it needs all
@@ -27,6 +28,25 @@ type NeedInfo struct {
 	Tag        int32  // or AnyTag
 	Check      uint16
 	Unexpected []int32 // tags of messages from that peer which are here and do not match
+	Near       []Near  // if there are none: messages with that tag from others, or on other communicators
+}
+
+// A Near is a message that nearly matches.
+type Near struct {
+	Peer topology.Rank
+	Comm string
+}
+
+// Unreceived is what is here for the box's rank and was not received, in the
+// order of arrival, as the receives that would match it.
+func (b *Box) Unreceived() (all []Match) {
+	b.e.Progress()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for a := b.unexpected.head; a != nil; a = a.allNext {
+		all = append(all, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check})
+	}
+	return all
 }
 
 // A Count is how many messages have gone to or come from a peer.
@@ -42,6 +62,9 @@ func (b *Box) Waits() []WaitInfo {
 	var all []WaitInfo
 	for _, w := range b.waits {
 		info := WaitInfo{ID: w.id, Op: w.call.Op, PCs: append([]uintptr(nil), w.pcs[:w.npcs]...), Since: w.since, Until: w.until}
+		if w.call.Begun != nil {
+			info.Begun = append(info.Begun, w.call.Begun[:]...)
+		}
 		if w.goal.one != nil {
 			info.Needs = b.needsLocked(info.Needs, w.goal.one)
 			info.Task = w.goal.one.kind == opTask
@@ -70,6 +93,11 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 		for a := b.unexpected.head; a != nil && len(n.Unexpected) < 8; a = a.allNext {
 			if a.header.Context == o.context && (a.header.Source == o.peer || o.peer == AnySource) {
 				n.Unexpected = append(n.Unexpected, a.header.Tag)
+			}
+		}
+		for a := b.unexpected.head; a != nil && len(n.Unexpected) == 0 && len(n.Near) < 4; a = a.allNext {
+			if a.header.Check == 0 && o.check == 0 && (a.header.Tag == o.tag || o.tag == AnyTag) {
+				n.Near = append(n.Near, Near{a.header.Source, b.names[a.header.Context]})
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"syscall"
@@ -11,6 +13,9 @@ import (
 // A Call names what the program called, for who asks why it waits.
 type Call struct {
 	Op string // "Recv"
+	// Begun is the stack of the call that began the operation; nil if it is not
+	// known, or is this call.
+	Begun *[16]uintptr
 }
 
 // A goal is what a goroutine waits for: one op, or any of several.
@@ -313,12 +318,21 @@ func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
 		select {
 		case <-sleeper.ch:
 		case <-ctx.Done():
-			return ctx.Err()
+			return w.given(ctx)
 		case <-e.dead:
 			return e.err()
 		}
 	}
 	return nil
+}
+
+// given is the error of a call whose context has ended.
+func (w *wait) given(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return fmt.Errorf("waited %v: %w", time.Since(w.since).Round(time.Millisecond), err)
 }
 
 // sleeper is whom g's ops will wake.
