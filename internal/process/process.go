@@ -231,7 +231,7 @@ func (p *Process) Ended(r topology.Rank, err error, code int) {
 		return // whatever it says, that is the reason
 	default:
 	}
-	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil)}}}
+	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil, false)}}}
 	if err != nil {
 		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error()}}
 	}

@@ -1,12 +1,9 @@
 package process
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
-	"regexp"
-	"runtime/pprof"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,22 +13,17 @@ import (
 	"github.com/mpiv/mpiv/topology"
 )
 
-// Label is the profiler label that a rank's goroutines carry, and those they
-// start, with the rank as its value. It is how a report tells a rank whose
-// goroutines all wait from one that computes.
-const Label = "mpiv-rank"
-
 // Report says what each rank of this process is doing.
 func (p *Process) Report() control.Report {
-	goroutines := countGoroutines()
+	does, strangers := goroutines()
 	r := control.Report{Process: p.index}
 	for _, rank := range p.engine.Local() {
-		r.Ranks = append(r.Ranks, p.reportRank(rank, goroutines))
+		r.Ranks = append(r.Ranks, p.reportRank(rank, does[int(rank)], strangers))
 	}
 	return r
 }
 
-func (p *Process) reportRank(rank topology.Rank, goroutines map[int]int) control.RankReport {
+func (p *Process) reportRank(rank topology.Rank, a *activity, strangers bool) control.RankReport {
 	box := p.engine.Box(rank)
 	waits := box.Waits()
 	sent, got := box.Counts()
@@ -42,7 +34,8 @@ func (p *Process) reportRank(rank topology.Rank, goroutines map[int]int) control
 	switch {
 	case ended:
 		r.State = "finished"
-	case len(waits) > 0 && len(waits) >= goroutines[int(rank)]:
+	case a == nil || a.busy > 0 || len(waits) < a.calls:
+	default:
 		r.State = "waiting"
 	}
 	for _, w := range waits {
@@ -53,18 +46,38 @@ func (p *Process) reportRank(rank topology.Rank, goroutines map[int]int) control
 			r.State = "running" // it goes on without anybody's help
 		}
 	}
+	if r.State == "waiting" {
+		r.Waits = append(r.Waits, p.parked(rank, a, strangers)...)
+	}
 	return r
 }
 
+// parked is the waits of a rank's goroutines outside this library. Any goroutine
+// of the process may end them.
+func (p *Process) parked(rank topology.Rank, a *activity, strangers bool) []control.Wait {
+	for i := range a.parked {
+		need := &a.parked[i].Needs[0]
+		for _, r := range p.engine.Local() {
+			if r != rank {
+				need.Peers = append(need.Peers, int(r))
+			}
+		}
+		if strangers {
+			need.What = control.NeedEvent
+		}
+	}
+	return a.parked
+}
+
 func (p *Process) wait(w engine.WaitInfo) control.Wait {
-	c := control.Wait{ID: w.ID, Op: w.Op, Where: callsite.Of(w.PCs), Since: w.Since.UnixNano(), Any: w.Any}
+	c := control.Wait{ID: w.ID, Op: w.Op, Where: cmp.Or(callsite.Of(w.PCs), callsite.Of(w.Begun)), Since: w.Since.UnixNano(), Any: w.Any}
 	if !w.Until.IsZero() {
 		c.Until = w.Until.UnixNano()
 	}
 	for _, n := range w.Needs {
-		need := control.Need{Peer: int(n.Peer), What: "message", Comm: n.Comm, Context: n.Context, Tag: int(n.Tag)}
+		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Where: callsite.Of(w.Begun)}
 		if n.Receive {
-			need.What = "receive"
+			need.What = control.NeedReceive
 		}
 		if n.Peer == engine.AnySource {
 			for r := range p.engine.Size() {
@@ -72,10 +85,16 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 			}
 		}
 		if n.Check != 0 {
-			need.Collective = fmt.Sprintf("%s number %d", p.describe(n.Check), n.Tag)
+			op, root, rooted := strings.Cut(p.describe(n.Check), " with root ")
+			if need.Collective = fmt.Sprintf("%s number %d", op, n.Tag); rooted {
+				need.Collective += ", root " + root
+			}
 		}
 		for _, t := range n.Unexpected {
 			need.Unexpected = append(need.Unexpected, int(t))
+		}
+		for _, near := range n.Near {
+			need.Near = append(need.Near, control.Near{Peer: int(near.Peer), Comm: near.Comm})
 		}
 		c.Needs = append(c.Needs, need)
 	}
@@ -90,31 +109,11 @@ func counts(cs []engine.Count) []control.Count {
 	return all
 }
 
-var labelled = regexp.MustCompile(`^# labels: .*"` + Label + `":"(\d+)"`)
-
-// countGoroutines is how many goroutines each rank has, by their Label.
-func countGoroutines() map[int]int {
-	var profile bytes.Buffer
-	pprof.Lookup("goroutine").WriteTo(&profile, 1)
-	count := make(map[int]int)
-	n := 0
-	for line := range strings.Lines(profile.String()) {
-		if m := labelled.FindStringSubmatch(line); m != nil {
-			rank, _ := strconv.Atoi(m[1])
-			count[rank] += n
-			continue
-		}
-		if f := strings.Fields(line); len(f) > 1 && f[1] == "@" {
-			n, _ = strconv.Atoi(f[0])
-		}
-	}
-	return count
-}
-
 // reportWhenStuck tells the agent when ranks of this process have slept for a
 // while in the same calls: perhaps they wait in vain.
 func (p *Process) reportWhenStuck() {
-	const pace, patience, again = 100 * time.Millisecond, 250 * time.Millisecond, time.Second
+	const pace, patience, soon, seldom = 100 * time.Millisecond, 250 * time.Millisecond, 200 * time.Millisecond, time.Second
+	again := soon // the agent's first looks may come too early, or be held up
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	var told []uint64
@@ -133,8 +132,12 @@ func (p *Process) reportWhenStuck() {
 				}
 			}
 		}
-		if len(stuck) == 0 || slices.Equal(stuck, told) && time.Since(toldAt) < again {
+		same := slices.Equal(stuck, told)
+		if len(stuck) == 0 || same && time.Since(toldAt) < again {
 			continue
+		}
+		if again = min(2*again, seldom); !same {
+			again = soon
 		}
 		told, toldAt = stuck, time.Now()
 		r := p.Report()

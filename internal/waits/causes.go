@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // maxCauses bounds how many sentences of one kind are said.
@@ -134,7 +136,10 @@ func (g graph) deserted(all []obstacle) []string {
 	var found []string
 	for _, o := range all {
 		ps := peers(o.need)
-		if slices.ContainsFunc(ps, func(p int) bool { return g.ranks[p].State != "finished" }) {
+		if o.need.Peer < 0 { // of any, it does not mean itself
+			ps = slices.DeleteFunc(slices.Clone(ps), func(p int) bool { return p == o.rank })
+		}
+		if len(ps) == 0 || slices.ContainsFunc(ps, func(p int) bool { return g.ranks[p].State != "finished" }) {
 			continue
 		}
 		call := o.wait.Op + inBrackets(o.wait.Where)
@@ -142,7 +147,7 @@ func (g graph) deserted(all []obstacle) []string {
 		switch {
 		case o.need.Collective != "":
 			found = append(found, fmt.Sprintf("%s finished without taking part in %s, in which rank %d waits%s", gone, o.need.Collective, o.rank, inBrackets(o.wait.Where)))
-		case o.need.What == "receive":
+		case o.need.What == control.NeedReceive:
 			found = append(found, fmt.Sprintf("%s finished without receiving what rank %d sends in %s", gone, o.rank, call))
 		default:
 			found = append(found, fmt.Sprintf("%s finished without sending what rank %d waits for in %s", gone, o.rank, call))
@@ -151,10 +156,33 @@ func (g graph) deserted(all []obstacle) []string {
 	return bound(found)
 }
 
+// nearSentence tells of messages with the right tag that came from elsewhere.
+func nearSentence(o obstacle) string {
+	var has []string
+	for _, m := range o.need.Near {
+		text := fmt.Sprintf("from rank %d", m.Peer)
+		if m.Comm != o.need.Comm {
+			text += " on " + m.Comm
+		}
+		if !slices.Contains(has, text) {
+			has = append(has, text)
+		}
+	}
+	messages := "a message"
+	if len(has) > 1 {
+		messages = "messages"
+	}
+	return fmt.Sprintf("rank %d wants %s from %s on %s in %s, and has, unreceived and with that tag, %s %s: was that meant?",
+		o.rank, tagPhrase(o.need.Tag), rankList(peers(o.need)), o.need.Comm, o.wait.Op+inBrackets(o.wait.Where), messages, strings.Join(has, " and "))
+}
+
 // misnamed finds receives for which a message did come, by another tag.
 func misnamed(all []obstacle) []string {
 	var found []string
 	for _, o := range all {
+		if len(o.need.Near) > 0 {
+			found = append(found, nearSentence(o))
+		}
 		if len(o.need.Unexpected) == 0 {
 			continue
 		}

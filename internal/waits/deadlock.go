@@ -14,7 +14,8 @@ import (
 // several peers make this the model of Chandy, Misra and Haas, "Distributed
 // Deadlock Detection" (TOCS 1983), with both AND and OR requests; the knot they
 // look for by messages, we see in the reports.
-func findDeadlock(ranks map[int]*rank) *Deadlock {
+func findDeadlock(g graph) *Deadlock {
+	ranks := g.ranks
 	closed := map[int]bool{}   // the set, and those that have finished
 	waiters := map[int][]int{} // who waits for a rank, perhaps among others
 	var doubtful []int
@@ -32,7 +33,7 @@ func findDeadlock(ranks map[int]*rank) *Deadlock {
 			}
 		}
 	}
-	g := graph{ranks, closed}
+	g.closed = closed
 	for len(doubtful) > 0 {
 		n := doubtful[len(doubtful)-1]
 		doubtful = doubtful[:len(doubtful)-1]
@@ -59,8 +60,9 @@ func findDeadlock(ranks map[int]*rank) *Deadlock {
 
 // A graph is ranks of which those in closed can only be freed by each other.
 type graph struct {
-	ranks  map[int]*rank
-	closed map[int]bool
+	ranks    map[int]*rank
+	closed   map[int]bool
+	noTimers bool // take it that no timer wakes a goroutine
 }
 
 // stuck is true if none of r's calls can return. A rank that has one which can
@@ -88,6 +90,9 @@ func (g graph) blocked(r *rank, w control.Wait) bool {
 // hopeless is true if none of those who could do what n is about will.
 func (g graph) hopeless(r *rank, n control.Need) bool {
 	ps := peers(n)
+	if ofGoroutine(n) {
+		return (n.What == control.NeedGoroutine || g.noTimers) && !slices.ContainsFunc(ps, func(p int) bool { return !g.closed[p] })
+	}
 	for _, p := range ps {
 		if !g.closed[p] || g.ranks[p].sent[r.Rank] != r.received[p] {
 			return false
@@ -104,12 +109,18 @@ func peers(n control.Need) []int {
 	return n.Peers
 }
 
+// ofGoroutine is true of what other goroutines of the process can do, and not
+// messages.
+func ofGoroutine(n control.Need) bool {
+	return n.What == control.NeedGoroutine || n.What == control.NeedEvent
+}
+
 // obstacles is the needs that keep r waiting, with the call each is of.
 func (g graph) obstacles(r *rank) []obstacle {
 	var all []obstacle
 	for _, w := range r.Waits {
 		for _, n := range w.Needs {
-			if g.hopeless(r, n) {
+			if !ofGoroutine(n) && g.hopeless(r, n) {
 				all = append(all, obstacle{r.Rank, w, n})
 			}
 		}
@@ -172,11 +183,13 @@ func (g graph) cycle(members []int) []int {
 // not one of several that could end it.
 func (g graph) indispensable(r *rank, w control.Wait) []int {
 	waiting := func(n control.Need) []int {
-		return slices.DeleteFunc(slices.Clone(peers(n)), func(p int) bool { return g.ranks[p].State != "waiting" })
+		return slices.DeleteFunc(slices.Clone(peers(n)), func(p int) bool {
+			return g.ranks[p].State != "waiting" || p == r.Rank && n.Peer < 0 // of any, it does not mean itself
+		})
 	}
 	var all []int
 	for _, n := range w.Needs {
-		if !g.hopeless(r, n) {
+		if ofGoroutine(n) || !g.hopeless(r, n) {
 			continue
 		}
 		if ps := waiting(n); w.Any || len(ps) == 1 {

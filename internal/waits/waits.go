@@ -3,6 +3,7 @@
 package waits
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ type Explanation struct {
 	Running  []int     // ranks that compute, or did not tell, ascending
 	Finished []int     // ascending
 	Deadlock *Deadlock // nil: none is proven
+	// Suspected is what is a deadlock unless a timer wakes one of its ranks'
+	// goroutines. Nil beside a Deadlock.
+	Suspected *Deadlock
 }
 
 // A Deadlock is ranks none of which can go on: each can only be freed by others
@@ -61,7 +65,9 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 			e.Waits = append(e.Waits, waitSentence(now, r.Rank, w))
 		}
 	}
-	e.Deadlock = findDeadlock(ranks)
+	if e.Deadlock = findDeadlock(graph{ranks: ranks}); e.Deadlock == nil {
+		e.Suspected = findDeadlock(graph{ranks: ranks, noTimers: true})
+	}
 	return e
 }
 
@@ -82,6 +88,21 @@ func Doing(now time.Time, reports []control.Report) map[int]string {
 		}
 	}
 	return doing
+}
+
+// On is a sentence for each call in reports that waits for one of ranks, and no
+// others.
+func On(now time.Time, reports []control.Report, ranks []int) (sentences []string) {
+	for _, rep := range reports {
+		for _, rr := range rep.Ranks {
+			for _, w := range rr.Waits {
+				if slices.ContainsFunc(w.Needs, func(n control.Need) bool { return slices.Contains(ranks, n.Peer) }) {
+					sentences = append(sentences, waitSentence(now, rr.Rank, w))
+				}
+			}
+		}
+	}
+	return sentences
 }
 
 func counts(cs []control.Count) map[int]uint64 {
@@ -105,17 +126,45 @@ func sorted(ranks map[int]*rank) []*rank {
 // earlier, are in the one in e, in the same calls and with the same counts of
 // messages: nothing was on its way, so it is one.
 func (e Explanation) Confirms(before Explanation) bool {
-	if e.Deadlock == nil || before.Deadlock == nil {
+	return e.Deadlock.confirms(before.Deadlock)
+}
+
+// Repeats is Confirms for what is suspected.
+func (e Explanation) Repeats(before Explanation) bool {
+	return e.Suspected.confirms(before.Suspected)
+}
+
+func (d *Deadlock) confirms(before *Deadlock) bool {
+	if d == nil || before == nil {
 		return false
 	}
-	for n, was := range before.Deadlock.members {
-		is := e.Deadlock.members[n]
+	for n, was := range before.members {
+		is := d.members[n]
 		if is == nil || is.process != was.process || !slices.Equal(callIDs(is), callIDs(was)) ||
-			!sameCounts(is.sent, was.sent, before.Deadlock.closed) || !sameCounts(is.received, was.received, before.Deadlock.closed) {
+			!sameCounts(is.sent, was.sent, before.closed) || !sameCounts(is.received, was.received, before.closed) {
 			return false
 		}
 	}
 	return true
+}
+
+// Since is when the last of d's ranks that is in a call of mpiv began it; zero
+// if none is. All: each of them is in one.
+func (d *Deadlock) Since() (last time.Time, all bool) {
+	all = true
+	for _, r := range d.members {
+		called := false
+		for _, w := range r.Waits {
+			if t := time.Unix(0, w.Since); w.Since > 0 {
+				called = true
+				if t.After(last) {
+					last = t
+				}
+			}
+		}
+		all = all && called
+	}
+	return last, all
 }
 
 // sameCounts is true if a and b agree about each of peers.
@@ -145,8 +194,8 @@ const maxLines = 40
 // String is e as indented lines.
 func (e Explanation) String() string {
 	var lines []string
-	if e.Deadlock != nil {
-		lines = append(lines, e.Deadlock.Causes...)
+	if d := cmp.Or(e.Deadlock, e.Suspected); d != nil {
+		lines = append(lines, d.Causes...)
 	}
 	lines = append(lines, e.Waits[:min(len(e.Waits), maxLines)]...)
 	if more := len(e.Waits) - maxLines; more > 0 {

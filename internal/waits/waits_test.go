@@ -26,10 +26,11 @@ var update = flag.Bool("update", false, "write what Explain says into testdata")
 //	rank R STATE                  the rank; what follows is about it
 //	sent PEER N, received PEER N  its counts
 //	wait ID OP WHERE AGE [any] [until DURATION]
-//	need message|receive PEERS TAG COMM [Collective number 3, root 0] [at WHERE] [unexpected TAGS]
+//	need message|receive PEERS TAG COMM [Collective number 3, root 0] [at WHERE] [unexpected TAGS] [near RANK@COMM]
+//	need goroutine|event PEERS any -
 //	later                         what follows is the second look
 //
-// where PEERS is "1" or "any:0,2".
+// where PEERS is "1", "any:0,2" or, of goroutines, "nobody".
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -63,11 +64,13 @@ func play(t *testing.T, script string) string {
 	if twice {
 		before := e
 		e = Explain(now, parse(t, second))
-		return fmt.Sprintf("confirmed: %v", e.Confirms(before))
+		return fmt.Sprintf("confirmed: %v", e.Confirms(before) || e.Repeats(before))
 	}
 	verdict := "no deadlock"
 	if d := e.Deadlock; d != nil {
 		verdict = fmt.Sprintf("deadlock %v, cycle %v", d.Ranks, d.Cycle)
+	} else if d := e.Suspected; d != nil {
+		verdict = fmt.Sprintf("suspected %v, cycle %v", d.Ranks, d.Cycle)
 	}
 	return verdict + "\n" + e.String()
 }
@@ -133,7 +136,9 @@ func parseNeed(t *testing.T, w []string) control.Need {
 		return ns
 	}
 	n := control.Need{What: w[0], Comm: w[3]}
-	if list, ok := strings.CutPrefix(w[1], "any:"); ok {
+	if w[1] == "nobody" {
+		n.Peer = -1
+	} else if list, ok := strings.CutPrefix(w[1], "any:"); ok {
 		n.Peer, n.Peers = -1, numbers(list)
 	} else {
 		n.Peer = numbers(w[1])[0]
@@ -145,6 +150,9 @@ func parseNeed(t *testing.T, w []string) control.Need {
 		switch rest[0] {
 		case "at":
 			n.Where, rest = rest[1], rest[2:]
+		case "near":
+			peer, comm, _ := strings.Cut(rest[1], "@")
+			n.Near, rest = append(n.Near, control.Near{Peer: numbers(peer)[0], Comm: comm}), rest[2:]
 		case "unexpected":
 			n.Unexpected, rest = numbers(rest[1]), rest[2:]
 		default:

@@ -56,7 +56,11 @@ func needPhrase(w control.Wait, n control.Need) string {
 	switch {
 	case n.Collective != "":
 		text = fmt.Sprintf("for %s to take part in %s", who, n.Collective)
-	case n.What == "receive":
+	case n.What == control.NeedGoroutine:
+		return "for another goroutine"
+	case n.What == control.NeedEvent:
+		return "for another goroutine or a timer"
+	case n.What == control.NeedReceive:
 		text = fmt.Sprintf("for %s to receive its message, %s", who, tagPhrase(n.Tag))
 	default:
 		text = fmt.Sprintf("for a message from %s, %s", who, tagPhrase(n.Tag))

@@ -1,0 +1,141 @@
+package process
+
+import (
+	"context"
+	"runtime/pprof"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// started is goroutines of ranks.
+type started struct{ sync.WaitGroup }
+
+// as runs f in a goroutine of a rank.
+func (s *started) as(rank int, f func()) {
+	s.Go(func() {
+		pprof.Do(context.Background(), pprof.Labels(Label, strconv.Itoa(rank)), func(context.Context) { f() })
+	})
+}
+
+func TestWhatGoroutinesDo(t *testing.T) {
+	var (
+		all  started
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		ch   = make(chan int)
+		over = make(chan struct{})
+
+		ended atomic.Bool
+		steps atomic.Int64
+	)
+	wg.Add(1)
+	mu.Lock()
+	e := engine.New(engine.Config{Processes: [][]topology.Rank{{0}}})
+	timer := time.NewTimer(time.Hour)
+	cond := sync.NewCond(new(sync.Mutex))
+	all.as(0, wg.Wait)
+	all.as(1, func() { mu.Lock(); defer mu.Unlock() })
+	all.as(2, func() { cond.L.Lock(); cond.Wait(); cond.L.Unlock() })
+	all.as(3, func() { ch <- 1 })
+	all.as(4, func() {
+		select {
+		case <-make(chan int):
+		case <-over:
+		}
+	})
+	all.as(5, func() { <-over })
+	all.as(6, func() {
+		for !ended.Load() {
+			select {
+			case <-over:
+				return
+			default:
+				steps.Add(1)
+			}
+		}
+	})
+	all.as(7, func() {
+		for !ended.Load() {
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	all.as(8, func() { e.Box(0).Recv(context.Background(), engine.Call{Op: "Recv"}, engine.Match{}, nil) })
+	all.as(9, func() { <-timer.C })
+	defer func() {
+		ended.Store(true)
+		wg.Done()
+		mu.Unlock()
+		close(over)
+		e.Close()
+		cond.Broadcast()
+		timer.Reset(0)
+		all.Wait()
+	}()
+	var does map[int]*activity
+	ready := func() bool {
+		does, _ = goroutines()
+		if len(does) < 10 || does[8].calls == 0 {
+			return false
+		}
+		for _, rank := range []int{0, 1, 2, 3, 4, 5, 9} {
+			if len(does[rank].parked) == 0 {
+				return false
+			}
+		}
+		return does[6].busy == 1 && does[7].busy == 1
+	}
+	require.Eventually(t, ready, 5*time.Second, 10*time.Millisecond)
+	<-ch
+	for rank, want := range map[int][2]string{
+		0: {"WaitGroup.Wait", control.NeedGoroutine},
+		1: {"Mutex.Lock", control.NeedGoroutine},
+		2: {"Cond.Wait", control.NeedGoroutine},
+		3: {"a channel send", control.NeedEvent},
+		4: {"select", control.NeedEvent},
+		5: {"a channel receive", control.NeedEvent},
+		9: {"a channel receive", control.NeedEvent},
+	} {
+		require.Zero(t, does[rank].busy+does[rank].calls, "rank %d", rank)
+		require.Len(t, does[rank].parked, 1, "rank %d", rank)
+		w := does[rank].parked[0]
+		require.Equal(t, want, [2]string{w.Op, w.Needs[0].What}, "rank %d", rank)
+		require.Regexp(t, `^goroutines_test\.go:\d+$`, w.Where)
+	}
+	for _, rank := range []int{6, 7} {
+		require.Equal(t, activity{busy: 1}, *does[rank], "rank %d", rank)
+	}
+	require.Equal(t, activity{calls: 1}, *does[8])
+}
+
+// The ids of what waits are the same as long as it waits.
+func TestParkedGoroutinesAreKnownAgain(t *testing.T) {
+	var all started
+	over := make(chan struct{})
+	defer all.Wait()
+	defer close(over)
+	all.as(1, func() { <-over })
+	all.as(2, func() { <-over })
+	var does map[int]*activity
+	look := func() bool {
+		does, _ = goroutines()
+		return does[1] != nil && does[2] != nil && len(does[1].parked) == 1 && len(does[2].parked) == 1
+	}
+	require.Eventually(t, look, 5*time.Second, time.Millisecond)
+	first := does[1].parked[0].ID
+	require.True(t, look())
+	require.Equal(t, first, does[1].parked[0].ID)
+}
+
+func TestStrangers(t *testing.T) {
+	_, strangers := goroutines()
+	require.True(t, strangers, "the goroutine of this test has no label")
+}
