@@ -50,7 +50,7 @@ type Agent struct {
 	wg     sync.WaitGroup
 
 	connMu sync.Mutex // guards what follows
-	conns  map[net.Conn]bool
+	conns  map[*net.UnixConn]bool
 	closed bool
 
 	// What follows is owned by loop.
@@ -58,6 +58,7 @@ type Agent struct {
 	hellos     int
 	toldStart  bool
 	ending     bool
+	mourning   bool     // the job ends when others have said what they wait for from a process that died
 	doubt      *verdict // a failure that may have been another's consequence
 	final      *verdict // why the job ends; nil again when it has been said
 	interrupts int      // INT and TERM that came
@@ -75,7 +76,7 @@ func Start(j Job) (*Agent, error) {
 	a := &Agent{
 		job: j, processes: layout(j), since: time.Now(), token: make([]byte, 16),
 		events: make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
-		conns: map[net.Conn]bool{}, rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
+		conns: map[*net.UnixConn]bool{}, rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
 	}
 	if err := a.prepare(); err != nil {
 		a.release()

@@ -12,6 +12,11 @@ import (
 const (
 	askTime  = 300 * time.Millisecond // for all processes to answer
 	askAgain = 120 * time.Millisecond // between the two looks that prove a deadlock
+
+	// What is a deadlock unless a timer wakes a goroutine is told after so long,
+	// and later where a rank is in no call of mpiv at all.
+	suspectAfter      = 600 * time.Millisecond
+	suspectAfterLater = 5 * time.Second
 )
 
 // A round is one question to all processes.
@@ -24,7 +29,10 @@ type round struct {
 // ask asks every process what its ranks do, and has then run by the loop with
 // the answers and those who gave none. Ranks that have finished, and told their
 // counts, are among the answers.
-func (a *Agent) ask(then func([]control.Report, []*process)) {
+func (a *Agent) ask(then func([]control.Report, []*process)) { a.askFor(askTime, then) }
+
+// askFor is ask with a time of its own for the answers.
+func (a *Agent) askFor(patience time.Duration, then func([]control.Report, []*process)) {
 	a.lastRound++
 	id := a.lastRound
 	r := &round{wanted: map[*process]bool{}, then: then}
@@ -35,7 +43,7 @@ func (a *Agent) ask(then func([]control.Report, []*process)) {
 		}
 	}
 	a.rounds[id] = r
-	a.after(askTime, func() { a.close(id) })
+	a.after(patience, func() { a.close(id) })
 	a.answered()
 }
 
@@ -103,6 +111,7 @@ type watch struct {
 	looking bool
 	again   bool // something happened while looking
 	said    bool // one deadlock was told, and the job goes on as asked
+	hinted  bool // one was suspected, and told
 }
 
 // stalled is told that no rank of some process has made progress for a while.
@@ -132,7 +141,7 @@ func (a *Agent) look() {
 		return
 	}
 	a.watch.looking, a.watch.again = true, false
-	a.lookTwice(func(e waits.Explanation, _ []*process, proven bool) {
+	a.lookTwice(func(e waits.Explanation, _ []*process, proven, suspected bool) {
 		a.watch.looking = false
 		switch {
 		case a.ending:
@@ -140,26 +149,46 @@ func (a *Agent) look() {
 			a.watch.said = true
 			a.warn("%s", a.deadlockText(e))
 		case proven:
-			a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if another goroutine of the program would still send: --deadlock say)"})
+			a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if a timer of the program would still do something: --deadlock say)"})
+		case suspected && !a.watch.hinted:
+			a.hint(e)
 		case a.watch.again:
 			a.after(askAgain, a.look)
 		}
 	})
 }
 
+// hint tells of a suspected deadlock, when it has lasted.
+func (a *Agent) hint(e waits.Explanation) {
+	since, all := e.Suspected.Since()
+	if since.IsZero() {
+		return // no rank waits for another
+	}
+	wait := suspectAfter
+	if !all {
+		wait = suspectAfterLater
+	}
+	if left := wait - time.Since(since); left > 0 {
+		a.after(left, a.look)
+		return
+	}
+	a.watch.hinted = true
+	a.warn("perhaps a deadlock in job %s, which goes on: unless a timer or a signal wakes a goroutine, nothing will happen any more\n%s", a.job.Name, e)
+}
+
 // lookTwice has then run with what is known about who waits for whom, and
-// whether a deadlock in it is proven.
-func (a *Agent) lookTwice(then func(e waits.Explanation, silent []*process, proven bool)) {
+// whether a deadlock in it is proven, or suspected.
+func (a *Agent) lookTwice(then func(e waits.Explanation, silent []*process, proven, suspected bool)) {
 	a.ask(func(first []control.Report, silent []*process) {
 		before := waits.Explain(time.Now(), first)
-		if before.Deadlock == nil {
-			then(before, silent, false)
+		if before.Deadlock == nil && before.Suspected == nil {
+			then(before, silent, false, false)
 			return
 		}
 		a.after(askAgain, func() {
 			a.ask(func(second []control.Report, silent []*process) {
 				now := waits.Explain(time.Now(), second)
-				then(now, silent, now.Confirms(before))
+				then(now, silent, now.Confirms(before), now.Repeats(before))
 			})
 		})
 	})

@@ -83,7 +83,7 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 			reply <- Answer{Job: a.status(reports), Silent: ranksOf(silent)}
 		})
 	case "explain":
-		a.lookTwice(func(e waits.Explanation, silent []*process, proven bool) {
+		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
 			reply <- Answer{Explanation: &e, Proven: proven, Silent: ranksOf(silent)}
 		})
 	case "abort":

@@ -58,7 +58,7 @@ func (a *Agent) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
 }
 
 // keep and forget let closeConns end what serves c.
-func (a *Agent) keep(c net.Conn) bool {
+func (a *Agent) keep(c *net.UnixConn) bool {
 	a.connMu.Lock()
 	defer a.connMu.Unlock()
 	if a.closed {
@@ -68,7 +68,7 @@ func (a *Agent) keep(c net.Conn) bool {
 	return true
 }
 
-func (a *Agent) forget(c net.Conn) {
+func (a *Agent) forget(c *net.UnixConn) {
 	c.Close()
 	a.connMu.Lock()
 	defer a.connMu.Unlock()
@@ -80,7 +80,7 @@ func (a *Agent) closeConns() {
 	defer a.connMu.Unlock()
 	a.closed = true
 	for c := range a.conns {
-		c.Close()
+		c.CloseRead() // who serves it may still be answering
 	}
 }
 

@@ -8,14 +8,41 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/waits"
 )
 
 // A verdict is why a job ends.
 type verdict struct {
-	code int
-	text string
-	by   *process // whose output comes before the text; nil: nobody's
-	died bool     // its last words belong to the text
+	code  int
+	text  string
+	by    *process // whose output comes before the text; nil: nobody's
+	died  bool     // its last words belong to the text
+	scene string   // what others waited for from it, a line each
+}
+
+const (
+	mournTime  = 50 * time.Millisecond // for those who are left to say what they waited for
+	mournLines = 4
+)
+
+// mourn ends the job for a process that died. First it asks the others what
+// they wait for from it: that shows where in the program they all were.
+func (a *Agent) mourn(v verdict) {
+	if a.ending || a.mourning {
+		a.fail(v)
+		return
+	}
+	a.mourning = true
+	a.askFor(mournTime, func(reports []control.Report, _ []*process) {
+		lines := waits.On(time.Now(), reports, v.by.ranks)
+		if more := len(lines) - mournLines; more > 0 {
+			lines = append(lines[:mournLines], fmt.Sprintf("and %d more", more))
+		}
+		for _, l := range lines {
+			v.scene += "\n  " + l
+		}
+		a.fail(v)
+	})
 }
 
 // fail ends the job. Only the first failure counts.
@@ -64,6 +91,7 @@ func (a *Agent) pronounce() {
 	if v.died {
 		v.text += lastWords(v.by)
 	}
+	v.text += v.scene
 	a.speaker.say(v.text)
 }
 
@@ -76,7 +104,7 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 	if v.code == 0 {
 		v.code = 1
 	}
-	if a.ending || a.doubt != nil || a.interrupts > 0 {
+	if a.ending || a.mourning || a.doubt != nil || a.interrupts > 0 {
 		a.detail("and then: %s", v.text)
 		return
 	}
@@ -93,7 +121,9 @@ func (a *Agent) settle(latest time.Time) {
 			a.settle(latest)
 			return
 		}
-		a.fail(*a.doubt)
+		if !a.mourning {
+			a.fail(*a.doubt)
+		}
 	})
 }
 
@@ -157,12 +187,12 @@ func (a *Agent) judge(p *process) {
 	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
 		a.fail(verdict{code: exitCode(st)}) // as in any pipeline, without a word
 	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:
-		a.fail(verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)})
+		a.mourn(verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)})
 	case p.failed: // has been told
 	case p.hello == nil:
 		a.mixed()
 	case !p.allFinished():
-		a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited without finishing: was os.Exit called in the program, or did main return before mpiv.Main?", p.who())})
+		a.mourn(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited without finishing: was os.Exit called in the program, or did main return before mpiv.Main?", p.who())})
 	}
 }
 
