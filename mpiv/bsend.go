@@ -58,11 +58,11 @@ func BufferDetach(ctx context.Context, c *Comm) (int, error) {
 // Bsend is Send that never waits: it copies data to the room that BufferAttach
 // gave, and fails with ErrBuffer if there is too little left.
 func Bsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.bsend(bytesOf(data), plain[T](), to, tag)
+	return c.bsend(bytesOf(data), fits[T](), to, tag)
 }
 
-func (c *Comm) bsend(data []byte, plain bool, to, tag int) error {
-	m, null, err := c.dest("Bsend", plain, to, tag)
+func (c *Comm) bsend(data []byte, unfit error, to, tag int) error {
+	m, null, err := c.dest("Bsend", unfit, to, tag)
 	if err != nil || null {
 		return err
 	}

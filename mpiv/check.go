@@ -3,6 +3,7 @@ package mpiv
 import (
 	"fmt"
 	"hash/maphash"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -23,6 +24,7 @@ type inUse struct {
 	sum   uint64 // of what is sent, when it started
 	op    string
 	where string // the line that started it
+	stack [16]uintptr
 }
 
 var checkSeed = maphash.MakeSeed()
@@ -31,6 +33,7 @@ var checkSeed = maphash.MakeSeed()
 // that uses some of buf already, in a way that both cannot.
 func (p *pendings) watch(op string, buf []byte, recv bool) (*inUse, error) {
 	n := &inUse{buf: buf, recv: recv, op: op, where: callsite.Here()}
+	runtime.Callers(2, n.stack[:])
 	if !recv {
 		n.sum = maphash.Bytes(checkSeed, buf)
 	}

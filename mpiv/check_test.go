@@ -33,7 +33,11 @@ func TestCheckFindsBuffersInUse(t *testing.T) {
 			return fmt.Errorf("received %v", v[0])
 		}
 		v[0] = 4
-		return Waitall(ctx, rs, nil)
+		if err := Waitall(ctx, rs, nil); err != nil {
+			return err
+		}
+		_, err := Recv(ctx, world, v[1:], 0, 2)
+		return err
 	}
 	check := Options{Check: true}
 	err := Run(t.Context(), 1, check, changed)

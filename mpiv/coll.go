@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 )
 
@@ -82,8 +84,12 @@ type series struct {
 // begin numbers a call of op. It must be called in the order of the program's
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
-	return series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
+	s := series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
 		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
+	if c.state.options.Check {
+		c.state.history.note(s.m.Context, s.m.Tag, op)
+	}
+	return s
 }
 
 // send sends data to rank to of the Comm, in the standard mode.
@@ -155,6 +161,7 @@ func (s *series) explain(err error, peer int) error {
 	if err == nil {
 		return nil
 	}
+	s.c.state.history.abandon()
 	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
 		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
 			s.m.Tag, s.c.name, describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
@@ -173,17 +180,22 @@ func (s *series) wants(what string, got, want int) error {
 // later runs a collective in a goroutine of its own. The Request is done when
 // it has ended.
 func (s series) later(run func(s *series) error) Request {
+	s.call.Begun = new([16]uintptr)
+	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask()
 	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })
 	return Request{c: s.c, r: r, kind: kindCollective, peer: -1, tag: -1}
 }
 
 // guard makes a panic, of a reduction that the program wrote, the error of its
-// request.
+// request. Errors are those of the line that began it.
 func (s *series) guard(run func(s *series) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.fail(&PanicError{Value: p, Stack: debug.Stack()})
+		}
+		if re, ok := errors.AsType[*RankError](err); ok && re.Where == "" {
+			re.Where = callsite.Of(s.call.Begun[:])
 		}
 	}()
 	return run(s)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -40,13 +41,15 @@ type rankState struct {
 	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
 	pendings pendings
+	history  history
 	options  Options
 }
 
 // Options of a world.
 type Options struct {
 	// Check has costly checks made of the program: buffers that are changed,
-	// or used twice, while a request is pending.
+	// or used twice, while a request is pending, and messages that a rank has
+	// not received when it finishes.
 	Check bool
 }
 
@@ -112,5 +115,5 @@ func (c *Comm) Free() error {
 }
 
 func (c *Comm) fail(op string, peer, tag int, err error) error {
-	return &RankError{Op: op, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Err: err}
+	return &RankError{Op: op, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Where: callsite.Here(), Err: err}
 }

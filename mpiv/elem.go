@@ -1,6 +1,7 @@
 package mpiv
 
 import (
+	"fmt"
 	"reflect"
 	"sync/atomic"
 	"unsafe"
@@ -39,6 +40,40 @@ func plain[T Elem]() bool {
 		slot.Store(id)
 	}
 	return ok
+}
+
+// fits is nil if T may be sent; otherwise it says what about T is in the way.
+func fits[T Elem]() error {
+	if plain[T]() {
+		return nil
+	}
+	t := reflect.TypeFor[T]()
+	return fmt.Errorf("%w: %v%s; use SendObj and RecvObj", ErrType, t, misfit(t))
+}
+
+// misfit leads to the first part of t that cannot be sent: ".Inner.Next is a
+// pointer"; "" if that is t itself.
+func misfit(t reflect.Type) string {
+	path := ""
+	for {
+		switch t.Kind() {
+		case reflect.Array:
+			t, path = t.Elem(), path+"[0]"
+			continue
+		case reflect.Struct:
+			for f := range t.Fields() {
+				if !plainType(f.Type) {
+					t, path = f.Type, path+"."+f.Name
+					break
+				}
+			}
+			continue
+		}
+		if path == "" {
+			return ""
+		}
+		return fmt.Sprintf(", in which %s is a %v", path[1:], t)
+	}
 }
 
 func plainType(t reflect.Type) bool {

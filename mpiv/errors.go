@@ -10,34 +10,36 @@ import (
 
 // What calls fail with, for errors.Is. All come wrapped in a *RankError.
 var (
-	ErrType      = errors.New("type cannot be sent as it lies in memory")
-	ErrRank      = errors.New("no such rank")
-	ErrTag       = errors.New("invalid tag")
-	ErrRoot      = errors.New("no such root")
-	ErrCount     = errors.New("lengths do not fit")
-	ErrComm      = errors.New("communicator was freed")
-	ErrGroup     = errors.New("invalid group")
-	ErrDims      = errors.New("invalid grid")
-	ErrBuffer    = errors.New("buffer attached for Bsend is too small")
-	ErrOverlap   = errors.New("buffers overlap")
-	ErrModified  = errors.New("buffer changed while its request was pending")
-	ErrOp        = errors.New("invalid reduction")
-	ErrMismatch  = errors.New("ranks are in different collectives")
-	ErrInactive  = errors.New("persistent request is not in the right state")
-	ErrTruncate  = engine.ErrTruncate
-	ErrCancelled = engine.ErrCancelled
-	ErrRequest   = engine.ErrStale
-	ErrFinalized = engine.ErrClosed
+	ErrType       = errors.New("type cannot be sent as it lies in memory")
+	ErrRank       = errors.New("no such rank")
+	ErrTag        = errors.New("invalid tag")
+	ErrRoot       = errors.New("no such root")
+	ErrCount      = errors.New("lengths do not fit")
+	ErrComm       = errors.New("communicator was freed")
+	ErrGroup      = errors.New("invalid group")
+	ErrDims       = errors.New("invalid grid")
+	ErrBuffer     = errors.New("buffer attached for Bsend is too small")
+	ErrOverlap    = errors.New("buffers overlap")
+	ErrModified   = errors.New("buffer changed while its request was pending")
+	ErrOp         = errors.New("invalid reduction")
+	ErrMismatch   = errors.New("ranks are in different collectives")
+	ErrInactive   = errors.New("persistent request is not in the right state")
+	ErrUnreceived = errors.New("message was never received")
+	ErrTruncate   = engine.ErrTruncate
+	ErrCancelled  = engine.ErrCancelled
+	ErrRequest    = engine.ErrStale
+	ErrFinalized  = engine.ErrClosed
 )
 
 // A RankError is what every call of this package returns when it fails.
 type RankError struct {
-	Op   string // "Send"
-	Comm string // name of the communicator
-	Rank int    // that made the call, in Comm
-	Peer int    // the other rank in Comm; AnySource, ProcNull, or -1 if no one peer is concerned
-	Tag  int    // -1 if there is none
-	Err  error
+	Op    string // "Send"
+	Comm  string // name of the communicator
+	Rank  int    // that made the call, in Comm
+	Peer  int    // the other rank in Comm; AnySource, ProcNull, or -1 if no one peer is concerned
+	Tag   int    // -1 if there is none
+	Where string // line of the program that made the call, "main.go:12"; for a request, the call that found it wrong. Empty if it is not known.
+	Err   error
 }
 
 func (e *RankError) Error() string {
@@ -48,6 +50,9 @@ func (e *RankError) Error() string {
 	}
 	if e.Tag >= 0 {
 		fmt.Fprintf(&s, ", tag %d", e.Tag)
+	}
+	if e.Where != "" {
+		fmt.Fprintf(&s, " (%s)", e.Where)
 	}
 	fmt.Fprintf(&s, ": %v", e.Err)
 	return s.String()

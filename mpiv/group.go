@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -149,7 +150,7 @@ func (g Group) pick(op string, ranks []int) ([]topology.Rank, error) {
 }
 
 func (g Group) fail(op string, err error) error {
-	return &RankError{Op: op, Comm: "a group", Rank: g.Rank(), Peer: -1, Tag: -1, Err: err}
+	return &RankError{Op: op, Comm: "a group", Rank: g.Rank(), Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
 }
 
 // Union is the ranks of g, and then those of h that are not in g.

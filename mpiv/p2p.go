@@ -24,32 +24,32 @@ type Status struct {
 // Messages between two ranks on one Comm that match the same receives are
 // received in the order of their sending. MPI-4.0, "Blocking Send Operation".
 func Send[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Send", bytesOf(data), plain[T](), to, tag, engine.Standard)
+	return c.send(ctx, "Send", bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
 // Ssend is Send that returns only after the receive has started.
 func Ssend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Ssend", bytesOf(data), plain[T](), to, tag, engine.Synchronous)
+	return c.send(ctx, "Ssend", bytesOf(data), fits[T](), to, tag, engine.Synchronous)
 }
 
 // Rsend is Send for a caller who knows that the receive is posted. It makes no
 // use of that.
 func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Rsend", bytesOf(data), plain[T](), to, tag, engine.Standard)
+	return c.send(ctx, "Rsend", bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
 // Recv receives a message from rank from of c, or AnySource, with that tag, or
 // AnyTag, into the start of into; what lies beyond the message is untouched. A
 // message that is longer fills into and ends in ErrTruncate.
 func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status, error) {
-	return c.recv(ctx, "Recv", bytesOf(into), plain[T](), sizeOf[T](), from, tag)
+	return c.recv(ctx, "Recv", bytesOf(into), fits[T](), sizeOf[T](), from, tag)
 }
 
 // RecvAlloc receives a message of any length into a new slice.
 func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status, error) {
-	m, _, err := Mprobe(ctx, c, from, tag)
+	m, _, err := c.mprobe(ctx, "RecvAlloc", from, tag)
 	if err != nil {
-		return nil, Status{}, renamed(err, "RecvAlloc")
+		return nil, Status{}, err
 	}
 	data := make([]T, m.Count(sizeOf[T]()))
 	s, err := Mrecv(ctx, m, data)
@@ -126,16 +126,20 @@ func (m *Message) Count(elemBytes int) int {
 
 // Mprobe waits for a message as Probe does and takes it.
 func Mprobe(ctx context.Context, c *Comm, from, tag int) (*Message, Status, error) {
-	m, null, err := c.source("Mprobe", from, tag)
+	return c.mprobe(ctx, "Mprobe", from, tag)
+}
+
+func (c *Comm) mprobe(ctx context.Context, op string, from, tag int) (*Message, Status, error) {
+	m, null, err := c.source(op, from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
 	if null {
 		return &Message{c: c}, nullStatus, nil
 	}
-	msg, s, err := c.box.Mprobe(ctx, engine.Call{Op: "Mprobe"}, m)
+	msg, s, err := c.box.Mprobe(ctx, engine.Call{Op: op}, m)
 	if err != nil {
-		return nil, Status{}, c.fail("Mprobe", from, tag, err)
+		return nil, Status{}, c.fail(op, from, tag, err)
 	}
 	return &Message{c, msg, s}, c.status(s, 1), nil
 }
@@ -164,10 +168,10 @@ func Mrecv[T Elem](ctx context.Context, m *Message, into []T) (Status, error) {
 
 // Imrecv starts to receive m, once.
 func Imrecv[T Elem](m *Message, into []T) Request {
-	switch {
-	case !plain[T]():
-		return m.c.failed("Mrecv", -1, -1, ErrType)
-	case m.m == nil:
+	if err := fits[T](); err != nil {
+		return m.c.failed("Mrecv", -1, -1, err)
+	}
+	if m.m == nil {
 		return Request{c: m.c, null: true}
 	}
 	return Request{c: m.c, r: m.m.Irecv(bytesOf(into)), size: int32(sizeOf[T]()), kind: kindRecv, peer: int32(m.c.local(m.status.Source)), tag: m.status.Tag}
@@ -175,8 +179,8 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 
-func (c *Comm) send(ctx context.Context, op string, data []byte, plain bool, to, tag int, mode engine.Mode) error {
-	m, null, err := c.dest(op, plain, to, tag)
+func (c *Comm) send(ctx context.Context, op string, data []byte, unfit error, to, tag int, mode engine.Mode) error {
+	m, null, err := c.dest(op, unfit, to, tag)
 	if err != nil || null {
 		return err
 	}
@@ -186,9 +190,9 @@ func (c *Comm) send(ctx context.Context, op string, data []byte, plain bool, to,
 	return nil
 }
 
-func (c *Comm) recv(ctx context.Context, op string, into []byte, plain bool, size, from, tag int) (Status, error) {
-	if !plain {
-		return Status{}, c.fail(op, from, tag, ErrType)
+func (c *Comm) recv(ctx context.Context, op string, into []byte, unfit error, size, from, tag int) (Status, error) {
+	if unfit != nil {
+		return Status{}, c.fail(op, from, tag, unfit)
 	}
 	m, null, err := c.source(op, from, tag)
 	if err != nil {
@@ -208,17 +212,19 @@ func (c *Comm) recv(ctx context.Context, op string, into []byte, plain bool, siz
 }
 
 // dest checks the arguments of a send; null: it is to nobody.
-func (c *Comm) dest(op string, plain bool, to, tag int) (m engine.Match, null bool, err error) {
-	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() || !plain {
+func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null bool, err error) {
+	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() || unfit != nil {
 		switch {
 		case c.freed.Load():
 			err = ErrComm
-		case !plain:
-			err = fmt.Errorf("%w; use SendObj and RecvObj", ErrType)
+		case unfit != nil:
+			err = unfit
 		case uint(tag) > MaxTag:
 			err = fmt.Errorf("%w: %d, want 0 to %d", ErrTag, tag, MaxTag)
 		case to == ProcNull:
 			return m, true, nil
+		case to == AnySource:
+			err = fmt.Errorf("%w: AnySource is for receives", ErrRank)
 		default:
 			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.name, c.size-1)
 		}

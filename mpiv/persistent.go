@@ -16,7 +16,7 @@ type Persistent struct {
 	c      *Comm
 	op     string
 	data   []byte
-	plain  bool
+	unfit  error
 	size   int
 	recv   bool
 	mode   engine.Mode
@@ -28,17 +28,17 @@ type Persistent struct {
 
 // SendInit prepares an Isend.
 func SendInit[T Elem](c *Comm, data []T, to, tag int) *Persistent {
-	return &Persistent{c: c, op: "Isend", data: bytesOf(data), plain: plain[T](), mode: engine.Standard, peer: to, tag: tag}
+	return &Persistent{c: c, op: "Isend", data: bytesOf(data), unfit: fits[T](), mode: engine.Standard, peer: to, tag: tag}
 }
 
 // SsendInit prepares an Issend.
 func SsendInit[T Elem](c *Comm, data []T, to, tag int) *Persistent {
-	return &Persistent{c: c, op: "Issend", data: bytesOf(data), plain: plain[T](), mode: engine.Synchronous, peer: to, tag: tag}
+	return &Persistent{c: c, op: "Issend", data: bytesOf(data), unfit: fits[T](), mode: engine.Synchronous, peer: to, tag: tag}
 }
 
 // RecvInit prepares an Irecv.
 func RecvInit[T Elem](c *Comm, into []T, from, tag int) *Persistent {
-	return &Persistent{c: c, op: "Irecv", data: bytesOf(into), plain: plain[T](), size: sizeOf[T](), recv: true, peer: from, tag: tag}
+	return &Persistent{c: c, op: "Irecv", data: bytesOf(into), unfit: fits[T](), size: sizeOf[T](), recv: true, peer: from, tag: tag}
 }
 
 // Start begins the communication. ErrInactive if it is active already. What
@@ -49,9 +49,9 @@ func (p *Persistent) Start() error {
 	}
 	p.active = true
 	if p.recv {
-		p.r = p.c.irecv(p.op, p.data, p.plain, p.size, p.peer, p.tag)
+		p.r = p.c.irecv(p.op, p.data, p.unfit, p.size, p.peer, p.tag)
 	} else {
-		p.r = p.c.isend(p.op, p.data, p.plain, p.peer, p.tag, p.mode)
+		p.r = p.c.isend(p.op, p.data, p.unfit, p.peer, p.tag, p.mode)
 	}
 	return nil
 }

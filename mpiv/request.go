@@ -35,22 +35,22 @@ var kindOps = [...]string{"Isend", "Irecv", "collective"}
 
 // Isend starts a Send. data must not be changed before the Request is done.
 func Isend[T Elem](c *Comm, data []T, to, tag int) Request {
-	return c.isend("Isend", bytesOf(data), plain[T](), to, tag, engine.Standard)
+	return c.isend("Isend", bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
 // Issend starts an Ssend.
 func Issend[T Elem](c *Comm, data []T, to, tag int) Request {
-	return c.isend("Issend", bytesOf(data), plain[T](), to, tag, engine.Synchronous)
+	return c.isend("Issend", bytesOf(data), fits[T](), to, tag, engine.Synchronous)
 }
 
 // Irecv starts a Recv. into must not be read or changed before the Request is
 // done.
 func Irecv[T Elem](c *Comm, into []T, from, tag int) Request {
-	return c.irecv("Irecv", bytesOf(into), plain[T](), sizeOf[T](), from, tag)
+	return c.irecv("Irecv", bytesOf(into), fits[T](), sizeOf[T](), from, tag)
 }
 
-func (c *Comm) isend(op string, data []byte, plain bool, to, tag int, mode engine.Mode) Request {
-	m, null, err := c.dest(op, plain, to, tag)
+func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engine.Mode) Request {
+	m, null, err := c.dest(op, unfit, to, tag)
 	switch {
 	case err != nil:
 		return Request{c: c, err: err}
@@ -68,9 +68,9 @@ func (c *Comm) isend(op string, data []byte, plain bool, to, tag int, mode engin
 	return Request{c: c, r: r, mark: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
 }
 
-func (c *Comm) irecv(op string, into []byte, plain bool, size, from, tag int) Request {
-	if !plain {
-		return c.failed(op, from, tag, ErrType)
+func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) Request {
+	if unfit != nil {
+		return c.failed(op, from, tag, unfit)
 	}
 	m, null, err := c.source(op, from, tag)
 	switch {
@@ -116,7 +116,11 @@ func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
 	if r.r.Null() {
 		return r.early()
 	}
-	s, err := r.r.Wait(ctx, engine.Call{Op: op})
+	call := engine.Call{Op: op}
+	if r.mark != nil {
+		call.Begun = &r.mark.stack
+	}
+	s, err := r.r.Wait(ctx, call)
 	return r.ended(op, s, err)
 }
 
@@ -147,7 +151,11 @@ func (r *Request) ended(op string, s engine.Status, err error) (Status, error) {
 		if q.kind == kindCollective {
 			return Status{}, err
 		}
-		err = q.c.fail(fmt.Sprintf("%s (%s)", op, kindOps[q.kind]), int(q.peer), int(q.tag), err)
+		begun := kindOps[q.kind]
+		if q.mark != nil {
+			begun += ", " + q.mark.where
+		}
+		err = q.c.fail(fmt.Sprintf("%s (%s)", op, begun), int(q.peer), int(q.tag), err)
 		if !errors.Is(err, ErrTruncate) {
 			return Status{}, err
 		}
@@ -178,8 +186,20 @@ func (r *Request) Cancel() { r.r.Cancel() }
 
 // Waitall waits for all of rs. Where statuses is not nil it has the length of
 // rs and gets their Statuses. The error joins those of all that failed.
+//
+// Requests that never began, for their arguments were wrong, end it at once;
+// the others may then wait for what never comes, and stay under way.
 func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 	var errs error
+	for i := range rs {
+		if rs[i].err != nil {
+			_, err := rs[i].early()
+			errs = errors.Join(errs, err)
+		}
+	}
+	if errs != nil {
+		return errs
+	}
 	for i := range rs {
 		s, err := rs[i].waitAs(ctx, "Waitall")
 		if statuses != nil {

@@ -60,7 +60,10 @@ func runRank(ctx context.Context, world *Comm, run func(ctx context.Context, wor
 			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
-	return run(ctx, world)
+	if err := run(ctx, world); err != nil {
+		return err
+	}
+	return world.leftovers()
 }
 
 // A PanicError is the error of a rank that panicked.
