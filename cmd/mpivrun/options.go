@@ -166,7 +166,7 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.LogBytes) }},
-	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending",
+	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, messages never received",
 		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Check) }},
 	{names: []string{"deadlock"}, value: "end|say|off", help: "what to do when ranks are proven to wait for each other (default end)",

@@ -45,12 +45,13 @@ var lookalikes = []program{
 		},
 	},
 	{
-		name: "a goroutine of a rank that waits is woken by a timer", right: true,
+		name: "a goroutine of a rank that waits is woken by a timer", right: true, hint: true,
+		says: []string{`perhaps a deadlock in job wrong, which goes on`, `rank 0 waits in a channel receive \(<timer>\) for another goroutine or a timer`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			other := 1 - world.Rank()
 			sent := make(chan error, 1)
 			go func() {
-				<-time.After(1500 * time.Millisecond)
+				<-time.After(1500 * time.Millisecond) // is timer
 				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
 			}()
 			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {

@@ -2,6 +2,7 @@ package misuse
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/mpiv/mpiv/mpiv"
@@ -113,7 +114,7 @@ var waits = []program{
 	},
 	{
 		name: "a message is on another communicator than its receive",
-		says: []string{`rank 0 wants .*from rank 1 on dup of world in Recv \(<comm>\), and has from there, unreceived, a message with tag 4 on world: was that meant\?`},
+		says: []string{`rank 0 wants .*from rank 1 on dup of world in Recv \(<comm>\), and has, unreceived and with that tag, a message from rank 1 on world: was that meant\?`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			v := make([]int, 1)
 			dup, err := mpiv.Dup(ctx, world)
@@ -129,7 +130,7 @@ var waits = []program{
 	},
 	{
 		name: "a message is from another rank than its receive wants", ranks: 3,
-		says: []string{`rank 0 waits .*Recv \(<source>\)`, `rank 0 wants tag 4 from rank 1 in Recv \(<source>\), and has, unreceived, a message with tag 4 from rank 2: was that meant\?`},
+		says: []string{`rank 0 waits .*Recv \(<source>\)`, `rank 0 wants tag 4 from rank 1 on world in Recv \(<source>\), and has, unreceived and with that tag, a message from rank 2: was that meant\?`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			v := make([]int, 1)
 			switch world.Rank() {
@@ -144,7 +145,7 @@ var waits = []program{
 	},
 	{
 		name: "a receive from anybody, with nobody left", ranks: 3,
-		says: []string{`(?s)ranks 1-2 have finished.*rank 0 waits .*Recv \(<anybody>\) for a message from any`},
+		says: []string{`ranks 1-2 have finished without sending what rank 0 waits for in Recv \(<anybody>\)`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			if world.Rank() != 0 {
 				return nil
@@ -166,7 +167,7 @@ var waits = []program{
 	},
 	{
 		name: "a matched probe for what nobody sends",
-		says: []string{`rank 0 waits .*Mprobe \(<mprobe>\)`, `rank 1 waits .*RecvAlloc \(<recvalloc>\)`},
+		says: []string{`rank 0 waits .*Mprobe \(<mprobe>\)`, `rank 1 waits .*RecvAlloc \(<recvalloc>\) for a message from rank 0`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			if world.Rank() == 1 {
 				_, _, err := mpiv.RecvAlloc[int](ctx, world, 0, 2) // is recvalloc
@@ -233,7 +234,7 @@ var waits = []program{
 	},
 	{
 		name: "a rank exchanges with one that exchanges with another", ranks: 3,
-		says: []string{`Sendrecv \(<exchange>\)`, `Sendrecv \(<exchange>\) for a message from rank 2`},
+		says: []string{`Sendrecv \(<exchange>\)`, `rank 1 has finished without sending what rank 0 waits for in Sendrecv \(<exchange>\)`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			v, w := []int{1}, []int{1}
 			with := []int{1, 2, 1}[world.Rank()]
@@ -260,7 +261,7 @@ var waits = []program{
 	},
 	{
 		name: "a deadline ends before a message comes",
-		says: []string{`Recv on world, rank 0, peer 1, tag 6 \(<deadline>\): no such message within 3\d\dms: context deadline exceeded`},
+		says: []string{`Recv on world, rank 0, peer 1, tag 6 \(<deadline>\): waited \d+ms: context deadline exceeded`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			if world.Rank() == 1 {
 				time.Sleep(time.Second)
@@ -276,7 +277,8 @@ var waits = []program{
 	},
 	{
 		name: "a goroutine of the program waits for a message nobody sends",
-		says: []string{`rank 1 has finished without sending what rank 0 waits for in Recv \(<goroutine>\)`},
+		hint: true,
+		says: []string{`perhaps a deadlock`, `rank 1 has finished without sending what rank 0 waits for in Recv \(<goroutine>\)`, `rank 0 waits in a channel receive \(<channel>\) for another goroutine or a timer`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			if world.Rank() == 1 {
 				return nil
@@ -286,7 +288,47 @@ var waits = []program{
 				_, err := mpiv.Recv(ctx, world, make([]int, 1), 1, 6) // is goroutine
 				got <- err
 			}()
-			return <-got
+			return <-got // is channel
+		},
+	},
+	{
+		name: "goroutines of the program wait in a group for messages nobody sends",
+		says: []string{`(?m)^  each waits for the next: rank 0 → rank 1 → rank 0`, `rank 0 waits .*Recv \(<in-group>\)`, `rank 0 waits in WaitGroup.Wait \(<group>\) for another goroutine\n`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			var all sync.WaitGroup
+			for tag := range 2 {
+				all.Go(func() {
+					mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), tag) // is in-group
+				})
+			}
+			all.Wait() // is group
+			return nil
+		},
+	},
+	{
+		name: "a rank waits for its own goroutines in vain, and another for it",
+		says: []string{`rank 0 waits in Mutex.Lock \(<mutex>\) for another goroutine`, `rank 1 waits .*Recv \(<for-mutex>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 0 {
+				var mu sync.Mutex
+				mu.Lock()
+				mu.Lock() // is mutex
+			}
+			_, err := mpiv.Recv(ctx, world, make([]int, 1), 0, 0) // is for-mutex
+			return err
+		},
+	},
+	{
+		name: "an idle goroutine beside a deadlock", hint: true,
+		says: []string{`perhaps a deadlock`, `rank 0 → rank 1 → rank 0`, `Recv \(<beside-idle>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			work := make(chan int)
+			go func() {
+				for range work {
+				}
+			}()
+			_, err := mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is beside-idle
+			return err
 		},
 	},
 }
