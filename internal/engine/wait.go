@@ -137,7 +137,7 @@ func (e *Engine) pollAll() (moved bool) {
 		if l.attention.Load() && l.service() {
 			moved = true
 		}
-		if l.owedBytes > e.cfg.LogBytes/8 {
+		if l.owedBytes > e.ackEvery {
 			l.mu.Lock()
 			l.sendAcks()
 			l.mu.Unlock()
