@@ -112,6 +112,9 @@ type Engine struct {
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
 
+	crowded   atomic.Bool // a polling caller has lost its core to others,
+	crowdedAt time.Time   // at this time; guarded by polling
+
 	flushMu    sync.Mutex  // guards what follows
 	flushTimer *time.Timer // sends what Isend held back and nobody else has sent
 	flushDue   atomic.Bool
