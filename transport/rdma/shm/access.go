@@ -51,7 +51,7 @@ func (q *QueuePair) post(what string, a access) error {
 	if !q.reads {
 		return fmt.Errorf("%s %d bytes at %s: this process may not reach the peer's memory", what, len(a.here), q.peer)
 	}
-	if a.key.Remote[0] >= regions || uint64(len(a.here)) > a.key.Len || a.write != (a.key.Remote[1]&writable != 0) {
+	if a.key.Remote[0] >= maxRegions || uint64(len(a.here)) > a.key.Len || a.write != (a.key.Remote[1]&writable != 0) {
 		return fmt.Errorf("%s %d bytes at %s: the key does not allow it", what, len(a.here), q.peer)
 	}
 	q.posted = append(q.posted, a)
@@ -269,7 +269,8 @@ func (q *QueuePair) drain() {
 	}
 }
 
-// await waits until the peer has stopped writing to this side's memory.
+// await waits until the peer has stopped writing to this side's memory, or for
+// drainTime.
 func (q *QueuePair) await(stopped func() bool) {
 	for end := time.Now().Add(drainTime); !stopped() && !q.gone.Load() && time.Now().Before(end); {
 		time.Sleep(10 * time.Microsecond)
