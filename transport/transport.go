@@ -85,7 +85,8 @@ type Conn interface {
 	// Arm asks for one call of wake when a Poll could move something: a
 	// message came, a full path has room again, the connection broke. If that
 	// is so already, wake is called at once, perhaps before Arm returns. It
-	// may come for nothing. wake may Poll; it must not block.
+	// may come for nothing, on any goroutine and with locks held: wake must
+	// neither block nor call the connection.
 	Arm(wake func())
 	// MaxBody is the longest body of a message, in bytes: at least 32 KiB.
 	MaxBody() int

@@ -23,18 +23,19 @@ const HeaderLen = 40
 type Kind uint8
 
 const (
-	Hello  Kind = iota + 1 // the first on a connection; body: Greeting
-	Eager                  // a message with its body
-	Offer                  // a message without its body, which the receiver fetches; body: Envelope
-	Accept                 // the receiver of an Offer wants its body sent; body: Span
-	Data                   // a part of an accepted body, at Header.Offset()
-	Done                   // the receiver of an Offer has its body
-	Ack                    // what has arrived of several streams; body: Acks
-	Press                  // the receiver holds too many unexpected bytes (Flag Pressed), or no longer does
+	Hello   Kind = iota + 1 // the first on a connection; body: Greeting
+	Eager                   // a message with its body
+	Offer                   // a message without its body, which the receiver fetches; body: Envelope
+	Accept                  // the receiver of an Offer wants its body sent; body: Span
+	Data                    // a part of an accepted body, at Header.Offset()
+	Done                    // the receiver of an Offer has its body
+	Ack                     // what has arrived of several streams; body: Acks
+	Retract                 // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
+	Press                   // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
 	kinds
 )
 
-var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "press"}
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press"}
 
 func (k Kind) String() string {
 	if k < kinds {
@@ -45,8 +46,9 @@ func (k Kind) String() string {
 
 // Flags of a message.
 const (
-	Pressed uint8 = 1 << iota // of Press: offer, do not send eagerly
-	flags                     // all below are known
+	Pressed   uint8 = 1 << iota // of Press: offer, do not send eagerly
+	Retracted                   // of Done: the body was not fetched and never will be; of Retract: that was understood
+	flags                       // all below are known
 )
 
 // A Header goes before every body. The pair (Source, Dest) is a stream, in

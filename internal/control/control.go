@@ -1,10 +1,11 @@
 // Package control is what an agent and the processes it started say to each
 // other, as lines of JSON over a Unix socket in the job's directory (mode 0700).
 //
-// A process dials the socket named by EnvSocket and says Hello; the agent, when
-// all processes have, answers Start to each. After that either speaks when it
-// has something to say. The end of the connection is the end of the process,
-// or of the job.
+// A process dials the socket named by EnvSocket. The agent says Welcome, the
+// process Hello, and the agent, when all processes have, Start to each. After
+// that either speaks when it has something to say; when all ranks have
+// Finished, the agent ends the job with a Stop without a reason. The end of the
+// connection is the end of the process, or of the job.
 package control
 
 import (
@@ -34,9 +35,17 @@ type Message struct {
 	Report   *Report   `json:",omitempty"`
 
 	// From an agent to a process.
-	Start *Start `json:",omitempty"`
-	Ask   *Ask   `json:",omitempty"`
-	Stop  *Stop  `json:",omitempty"`
+	Welcome *Welcome `json:",omitempty"`
+	Start   *Start   `json:",omitempty"`
+	Ask     *Ask     `json:",omitempty"`
+	Stop    *Stop    `json:",omitempty"`
+}
+
+// Welcome is the first of an agent: what a process needs before others can
+// reach it.
+type Welcome struct {
+	Token   []byte // 16 bytes that all processes of the job share and no stranger knows
+	Options Options
 }
 
 // Hello is the first of a process.
@@ -52,8 +61,6 @@ type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
 	Processes []Process // all of the job, by index
-	Token     []byte    // 16 bytes that all processes of the job share and no stranger knows
-	Options   Options
 }
 
 // A Process of the job.
@@ -74,7 +81,12 @@ type Options struct {
 }
 
 // Finished: these ranks have returned from run without an error.
-type Finished struct{ Ranks []int }
+type Finished struct {
+	Ranks []int
+	// Reports are the last of these ranks, with their counts. Only then can who
+	// still waits for one of them be told that it waits in vain.
+	Reports []RankReport `json:",omitempty"`
+}
 
 // Failed: a rank returned an error, panicked or called Abort. The job ends.
 type Failed struct {
@@ -87,7 +99,8 @@ type Failed struct {
 // none of its ranks has made progress for a while.
 type Ask struct{ ID uint64 }
 
-// Stop asks the process to end now: another part of the job has failed.
+// Stop asks the process to end now: another part of the job has failed, or,
+// without a Reason, all have finished. It may come in place of Start.
 type Stop struct{ Reason string }
 
 // A Report is what each rank of a process is doing.
@@ -120,6 +133,7 @@ type Wait struct {
 	Where string // "file.go:12", the line of the program that called it
 	Since int64  // Unix time in nanoseconds
 	Any   bool   // one of Needs ends the wait; otherwise it needs all
+	Until int64  `json:",omitempty"` // when the call's context ends it, as Since; 0: never, as far as is known
 	Needs []Need
 }
 

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A machine is what this host has, for the decisions of job.
+type machine struct {
+	Cores int
+	Name  string
+}
+
+func thisMachine() machine {
+	name, _ := os.Hostname()
+	return machine{Cores: runtime.NumCPU(), Name: name}
+}
+
+// processesPerCore is how many processes for each core start without being
+// asked for. Telling people off for four ranks on a laptop's two cores, as
+// where slots are given, would be hostile; a few thousand processes by a slip
+// of the finger would be worse.
+const processesPerCore = 16
+
+// job is what r asks for, on m. Hosts are those of r's hostfile and --host.
+func (r *run) job(m machine, hosts []host) (agent.Job, error) {
+	j := agent.Job{
+		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Name,
+		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
+		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
+		Quiet: r.Quiet, Verbose: r.Verbose,
+		Options: control.Options{Survive: r.Survive, Transports: r.Transports, LogBytes: r.LogBytes, Check: r.Check},
+	}
+	slots, err := slotsOf(hosts, m)
+	if err != nil {
+		return j, err
+	}
+	ranks, processes := 0, 0
+	for _, p := range r.Programs {
+		n := p.Ranks
+		if n == 0 && len(r.Programs) > 1 {
+			return j, fmt.Errorf("with several programs each needs its number of ranks: -n N before %s", p.Words[0])
+		}
+		if n == 0 {
+			if n = m.Cores; slots > 0 {
+				n = slots
+			}
+			n = max(n, r.RanksPerProcess)
+		}
+		ranks += n
+		processes += (n + j.RanksPerProcess - 1) / j.RanksPerProcess
+		j.Programs = append(j.Programs, agent.Program{Ranks: n, Path: p.Words[0], Args: p.Words[1:], Env: exported(p.Env), Dir: p.Dir})
+	}
+	switch {
+	case r.Oversubscribe:
+	case slots > 0 && processes > slots:
+		return j, fmt.Errorf("%d processes do not fit %d slots; --oversubscribe allows it, --ranks-per-process needs fewer", processes, slots)
+	case slots == 0 && processes > processesPerCore*m.Cores:
+		return j, fmt.Errorf("%d processes on %d cores are more than %d for each; --oversubscribe allows it, --ranks-per-process needs fewer", processes, m.Cores, processesPerCore)
+	}
+	if r.Stdin == "none" {
+		j.StdinRank = -1
+	} else if r.Stdin != "" {
+		if j.StdinRank, _ = strconv.Atoi(r.Stdin); j.StdinRank >= ranks {
+			return j, fmt.Errorf("--stdin %s: the job has ranks 0 to %d", r.Stdin, ranks-1)
+		}
+	}
+	return j, nil
+}
+
+// slotsOf is how many processes hosts take; 0 where that is not said.
+func slotsOf(hosts []host, m machine) (int, error) {
+	slots := 0
+	for _, h := range hosts {
+		if !isLocal(h.Name, m.Name) {
+			return 0, fmt.Errorf("host %s is not this one (%s); other hosts come with a later version", h.Name, m.Name)
+		}
+		// A host that is named several times has a slot for each, as with mpirun.
+		slots += max(h.Slots, 1)
+	}
+	if len(hosts) == 1 && hosts[0].Slots == 0 {
+		return m.Cores, nil
+	}
+	return slots, nil
+}
+
+// exported leaves out the variables that are only named: programs get the whole
+// environment anyway.
+func exported(env []string) []string {
+	var set []string
+	for _, v := range env {
+		if strings.Contains(v, "=") {
+			set = append(set, v)
+		}
+	}
+	return set
+}
+
+// hosts is those of r's --host and hostfile.
+func (r *run) hosts() ([]host, error) {
+	hosts := r.Hosts
+	if r.Hostfile != "" {
+		text, err := os.ReadFile(r.Hostfile)
+		if err != nil {
+			return nil, fmt.Errorf("--hostfile: %w", err)
+		}
+		more, err := parseHostfile(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("--hostfile %s: %w", r.Hostfile, err)
+		}
+		hosts = append(hosts, more...)
+	}
+	return hosts, nil
+}

@@ -1,0 +1,120 @@
+// Command mpivrun starts mpiv programs, and is what one looks at them with
+// while they run. See docs/mpivrun.md.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/mpiv/mpiv/internal/agent"
+)
+
+// codeUsage is the exit code for a command line that makes no sense.
+const codeUsage = 2
+
+func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// command does what args say and returns the exit code.
+func command(args []string, stdout, stderr *os.File) int {
+	var err error
+	word := ""
+	if len(args) > 0 {
+		word = args[0]
+	}
+	switch word {
+	case "":
+		printHelp(stderr)
+		return codeUsage
+	case "help", "--help", "-help", "-h":
+		printHelp(stdout)
+	case "version", "--version", "-V":
+		err = printVersion(stdout, args[1:])
+	case "ps":
+		err = ps(stdout, args[1:])
+	case "explain":
+		err = explain(stdout, args[1:])
+	case "abort":
+		err = abort(stdout, args[1:])
+	default:
+		return launch(args, stdout, stderr)
+	}
+	return report(stderr, err)
+}
+
+// report prints err, and returns the exit code that it stands for.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "mpivrun: %v\n", err)
+	if ee, ok := errors.AsType[*agent.ExitError](err); ok {
+		return ee.Code
+	}
+	return 1
+}
+
+// launch is the run form.
+func launch(args []string, stdout, stderr *os.File) int {
+	r, err := parseRun(args)
+	var j agent.Job
+	if err == nil {
+		var hosts []host
+		if hosts, err = r.hosts(); err == nil {
+			j, err = r.job(thisMachine(), hosts)
+		}
+	}
+	if err != nil {
+		return report(stderr, &agent.ExitError{Code: codeUsage, Err: err})
+	}
+	if !r.Quiet {
+		for _, p := range r.Programs {
+			for _, v := range p.Env {
+				if _, ok := os.LookupEnv(v); !ok && !strings.Contains(v, "=") {
+					fmt.Fprintf(stderr, "mpivrun: -x %s: it is not set here\n", v)
+				}
+			}
+		}
+	}
+	j.Stdout, j.Stderr = stdout, stderr
+	if j.StdinRank >= 0 {
+		j.Stdin = os.Stdin
+	}
+	j.Reaper = true
+	if err := agent.Adopt(); err != nil {
+		return report(stderr, err)
+	}
+
+	// Who is to ignore hang-ups (nohup) goes on doing so. A closed pipe is seen
+	// where it is written to, and its writer learns of it.
+	passed := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2}
+	if !signal.Ignored(syscall.SIGHUP) {
+		passed = append(passed, syscall.SIGHUP)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passed...)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+
+	a, err := agent.Start(j)
+	if err != nil {
+		return report(stderr, err)
+	}
+	ended := make(chan int)
+	go func() { ended <- a.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			a.Signal(s.(syscall.Signal))
+		case <-children:
+			a.Bury()
+		case code := <-ended:
+			return code
+		}
+	}
+}

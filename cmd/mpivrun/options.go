@@ -1,0 +1,432 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A run is the run form of the command line: mpivrun [options] program [args].
+// It is what was written, with nothing looked up yet.
+type run struct {
+	Programs []program
+
+	RanksPerProcess int
+	Tag, Timestamp  bool
+	Output          string
+	Timeout         time.Duration
+	Oversubscribe   bool
+	Hosts           []host
+	Hostfile        string
+	Bind            string
+	Survive         string
+	Transports      []string
+	LogBytes        int
+	Check           bool
+	Deadlock        string
+	Stdin           string // "none" or a rank; empty means 0
+	Quiet, Verbose  bool
+}
+
+// A program is one part of the command line between colons.
+type program struct {
+	Ranks int // 0 means: not said
+	Dir   string
+	Env   []string // "VAR" or "VAR=value", as given with -x
+	Words []string // the program and its arguments
+}
+
+// An option is one that the run form knows.
+type option struct {
+	names  []string // the first is what messages call it
+	value  string   // what it takes, for help; empty: nothing
+	local  bool     // belongs to one program; otherwise to the job
+	help   string
+	set    func(r *run, p *program, value string) error
+	render func(r *run, p *program) []string // its values in r, "" for an option that takes none
+}
+
+// options is every option of the run form, in the order of help.
+var options = []option{
+	{names: []string{"n", "np", "c"}, value: "N", local: true, help: "number of ranks (default: the number of cores)",
+		set: func(_ *run, p *program, v string) (err error) {
+			p.Ranks, err = number(v, 1, maxRanks)
+			return err
+		},
+		render: func(_ *run, p *program) []string { return positive(p.Ranks) }},
+	{names: []string{"ranks-per-process"}, value: "K", help: "ranks that share a process, as goroutines (default 1)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.RanksPerProcess, err = number(v, 1, maxRanks)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.RanksPerProcess) }},
+	{names: []string{"wdir", "wd"}, value: "DIR", local: true, help: "working directory of the program",
+		set:    func(_ *run, p *program, v string) error { return text(&p.Dir, v) },
+		render: func(_ *run, p *program) []string { return given(p.Dir) }},
+	{names: []string{"x"}, value: "VAR[=VALUE]", local: true, help: "set a variable of the program's environment, or name one to hand on",
+		set: func(_ *run, p *program, v string) error {
+			if name, _, _ := strings.Cut(v, "="); name == "" {
+				return errors.New("the variable has no name")
+			}
+			if strings.ContainsRune(v, 0) {
+				return errors.New("a variable cannot contain a zero byte")
+			}
+			p.Env = append(p.Env, v)
+			return nil
+		},
+		render: func(_ *run, p *program) []string { return p.Env }},
+	{names: []string{"host", "H"}, value: "HOST[:N],…", help: "where to run, with slots; only this host, for now",
+		set: func(r *run, _ *program, v string) error {
+			hosts, err := parseHosts(v)
+			r.Hosts = append(r.Hosts, hosts...)
+			return err
+		},
+		render: func(r *run, _ *program) []string {
+			var all []string
+			for _, h := range r.Hosts {
+				all = append(all, h.String())
+			}
+			if all == nil {
+				return nil
+			}
+			return []string{strings.Join(all, ",")}
+		}},
+	{names: []string{"hostfile", "machinefile"}, value: "FILE", help: "the same, a line each: HOST slots=N",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Hostfile, v) },
+		render: func(r *run, _ *program) []string { return given(r.Hostfile) }},
+	{names: []string{"oversubscribe"}, help: "allow more processes than slots",
+		set:    func(r *run, _ *program, _ string) error { r.Oversubscribe = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Oversubscribe) }},
+	{names: []string{"bind-to"}, value: "none|core", help: "core: as many cores for each process as it has ranks (default none)",
+		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Bind, v, "none", "core") },
+		render: func(r *run, _ *program) []string { return given(r.Bind) }},
+	{names: []string{"tag-output"}, help: "begin each line with [rank]<stdout|stderr>:",
+		set:    func(r *run, _ *program, _ string) error { r.Tag = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Tag) }},
+	{names: []string{"timestamp-output"}, help: "begin each line with the time",
+		set:    func(r *run, _ *program, _ string) error { r.Timestamp = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Timestamp) }},
+	{names: []string{"output"}, value: "DIR", help: "write output to DIR/rank.R.stdout and .stderr instead",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Output, v) },
+		render: func(r *run, _ *program) []string { return given(r.Output) }},
+	{names: []string{"stdin"}, value: "RANK|none", help: "who reads the standard input (default 0)",
+		set: func(r *run, _ *program, v string) error {
+			if v != "none" {
+				n, err := number(v, 0, maxRanks-1)
+				if err != nil {
+					return errors.New(`want the number of a rank, or "none"`)
+				}
+				v = strconv.Itoa(n)
+			}
+			r.Stdin = v
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(r.Stdin) }},
+	{names: []string{"timeout"}, value: "SECONDS", help: "end the job then, with exit code 110",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Timeout, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string {
+			if r.Timeout == 0 {
+				return nil
+			}
+			return []string{r.Timeout.String()}
+		}},
+	{names: []string{"survive"}, value: "moves|none", help: "what messages outlive (default moves)",
+		set: func(r *run, _ *program, v string) error {
+			if v == "crashes" || v == "report" {
+				return errors.New("this level is not built yet; there are moves and none")
+			}
+			return oneOf(&r.Survive, v, "moves", "none")
+		},
+		render: func(r *run, _ *program) []string { return given(r.Survive) }},
+	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp (default: all)",
+		set: func(r *run, _ *program, v string) error {
+			r.Transports = nil
+			for name := range strings.SplitSeq(v, ",") {
+				var known string
+				if err := oneOf(&known, name, "shm", "tcp"); err != nil {
+					return err
+				}
+				if slices.Contains(r.Transports, name) {
+					return fmt.Errorf("%s is named twice", name)
+				}
+				r.Transports = append(r.Transports, name)
+			}
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(strings.Join(r.Transports, ",")) }},
+	{names: []string{"log-bytes"}, value: "SIZE", help: "bound of the log for each pair of processes, such as 8MiB (default 16MiB)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.LogBytes, err = size(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.LogBytes) }},
+	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending",
+		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Check) }},
+	{names: []string{"deadlock"}, value: "end|say|off", help: "what to do when ranks are proven to wait for each other (default end)",
+		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Deadlock, v, "end", "say", "off") },
+		render: func(r *run, _ *program) []string { return given(r.Deadlock) }},
+	{names: []string{"quiet", "q"}, help: "say nothing but why a job failed",
+		set:    func(r *run, _ *program, _ string) error { r.Quiet = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Quiet) }},
+	{names: []string{"verbose", "v"}, help: "say what happens to each process, and when",
+		set:    func(r *run, _ *program, _ string) error { r.Verbose = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Verbose) }},
+}
+
+// later is what people may expect of an option that is not there.
+var later = map[string]string{
+	"spares": "spare processes come with a later version", "chaos": "faults to order come with a later version",
+	"contracts": "contracts come with a later version", "map-by": "there is one host, so ranks are placed in order",
+	"rank-by": "there is one host, so ranks are placed in order", "ppn": "there is one host, so -n says it all",
+	"npernode": "there is one host, so -n says it all", "N": "there is one host, so -n says it all",
+	"mca": "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
+	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",
+	"merge-stderr-to-stdout": "write 2>&1 in a shell", "nooversubscribe": "it is the default where slots are given",
+	"l": "use --tag-output", "prepend-rank": "use --tag-output",
+}
+
+const maxRanks = 1 << 20
+
+// parseRun parses the run form. The first word that is not an option is the
+// program; a word that is a lone colon begins another program of the same job.
+func parseRun(args []string) (*run, error) {
+	r := &run{}
+	for first := true; first || len(args) > 0; first = false {
+		var p program
+		rest, err := r.parseOptions(&p, args, first)
+		if err != nil {
+			return nil, err
+		}
+		end := slices.Index(rest, ":")
+		if end < 0 {
+			end = len(rest)
+		}
+		p.Words = slices.Clone(rest[:end])
+		if len(p.Words) == 0 {
+			return nil, errors.New("no program is given; say mpivrun [options] program [args], or mpivrun help")
+		}
+		r.Programs = append(r.Programs, p)
+		if end == len(rest) {
+			return r, nil
+		}
+		if args = rest[end+1:]; len(args) == 0 {
+			return nil, errors.New("no program follows the last colon")
+		}
+	}
+	return r, nil
+}
+
+// parseOptions takes the options of p, and of the job while p is its first
+// program, from the front of args, and returns the rest.
+func (r *run) parseOptions(p *program, args []string, first bool) ([]string, error) {
+	for len(args) > 0 {
+		word := args[0]
+		if word == "--" {
+			return args[1:], nil
+		}
+		if len(word) < 2 || word[0] != '-' {
+			return args, nil
+		}
+		args = args[1:]
+		name, value, joined := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+		o := find(name)
+		if o == nil {
+			return nil, unknown(word, name)
+		}
+		if !o.local && !first {
+			return nil, fmt.Errorf("%s is for the whole job; give it before the first program", word)
+		}
+		switch {
+		case o.value == "" && joined:
+			return nil, fmt.Errorf("%s: %s takes no value", word, dashed(o.names[0]))
+		case o.value != "" && !joined:
+			if len(args) == 0 {
+				return nil, fmt.Errorf("%s needs a value: %s", word, o.value)
+			}
+			value, args = args[0], args[1:]
+		}
+		if err := o.set(r, p, value); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", dashed(o.names[0]), value, err)
+		}
+	}
+	return args, nil
+}
+
+// args is a command line that parses to r.
+func (r *run) args() []string {
+	var all []string
+	for i := range r.Programs {
+		p := &r.Programs[i]
+		if i > 0 {
+			all = append(all, ":")
+		}
+		for _, o := range options {
+			if !o.local && i > 0 {
+				continue
+			}
+			for _, v := range o.render(r, p) {
+				word := dashed(o.names[0])
+				if o.value != "" {
+					all = append(all, word, v)
+				} else {
+					all = append(all, word)
+				}
+			}
+		}
+		all = append(all, "--")
+		all = append(all, p.Words...)
+	}
+	return all
+}
+
+func find(name string) *option {
+	for i := range options {
+		if slices.Contains(options[i].names, name) {
+			return &options[i]
+		}
+	}
+	return nil
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// unknown is the error for an option that is not there, with what may have been
+// meant.
+func unknown(word, name string) error {
+	if why, ok := later[name]; ok {
+		return fmt.Errorf("there is no option %s: %s", word, why)
+	}
+	if digits := strings.TrimLeft(name, "ncp"); len(name) < 12 && digits != name && digits != "" && strings.Trim(digits, "0123456789") == "" {
+		return fmt.Errorf("there is no option %s; did you mean -n %s?", word, digits)
+	}
+	best, nearest := 3, ""
+	for _, o := range options {
+		for _, n := range o.names {
+			if d := distance(name, n); len(n) > 2 && d < best {
+				best, nearest = d, n
+			}
+		}
+	}
+	if nearest != "" {
+		return fmt.Errorf("there is no option %s; did you mean %s?", word, dashed(nearest))
+	}
+	return fmt.Errorf("there is no option %s; mpivrun help lists them", word)
+}
+
+// distance is how many letters to add, remove or change make b of a.
+func distance(a, b string) int {
+	if len(a) > len(b)+3 || len(b) > len(a)+3 {
+		return 4
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, last+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func number(v string, low, high int) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("want a number from %d to %d", low, high)
+	}
+	return n, nil
+}
+
+// seconds is "90", "1.5" or "2m30s".
+func seconds(v string) (time.Duration, error) {
+	const longest = 1000 * 24 * time.Hour
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		var s float64
+		s, err = strconv.ParseFloat(v, 64)
+		if err == nil && s < longest.Seconds() {
+			d = time.Duration(s * float64(time.Second))
+		}
+	}
+	if err != nil || d <= 0 || d > longest {
+		return 0, errors.New("want seconds, such as 90 or 1.5, or 2m30s")
+	}
+	return d, nil
+}
+
+var units = []struct {
+	name  string
+	bytes float64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"B", 1}, {"", 1}}
+
+// size is a number of bytes, with or without a unit.
+func size(v string) (int, error) {
+	for _, u := range units {
+		digits, ok := strings.CutSuffix(v, u.name)
+		if !ok || strings.Trim(digits, "0123456789.") != "" {
+			continue
+		}
+		n, err := strconv.ParseFloat(digits, 64)
+		if n *= u.bytes; err == nil && n >= 1 && n <= 1<<40 {
+			return int(n), nil
+		}
+	}
+	return 0, errors.New("want a size from 1 byte to 1 TiB, such as 8MiB")
+}
+
+func text(to *string, v string) error {
+	if v == "" {
+		return errors.New("the value is empty")
+	}
+	*to = v
+	return nil
+}
+
+func oneOf(to *string, v string, all ...string) error {
+	if !slices.Contains(all, v) {
+		return fmt.Errorf("want one of %s", strings.Join(all, ", "))
+	}
+	*to = v
+	return nil
+}
+
+func positive(n int) []string {
+	if n == 0 {
+		return nil
+	}
+	return []string{strconv.Itoa(n)}
+}
+
+func given(v string) []string {
+	if v == "" {
+		return nil
+	}
+	return []string{v}
+}
+
+func on(b bool) []string {
+	if !b {
+		return nil
+	}
+	return []string{""}
+}

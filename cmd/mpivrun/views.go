@@ -1,0 +1,250 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// view parses what the commands that look at a job take: [--json] [JOB].
+func view(name string, args []string) (job string, asJSON bool, err error) {
+	for _, w := range args {
+		switch {
+		case w == "--json" || w == "-json":
+			asJSON = true
+		case strings.HasPrefix(w, "-"):
+			return "", false, usage("mpivrun %s knows no option %s; say mpivrun %s [--json] [JOB]", name, w, name)
+		case job != "":
+			return "", false, usage("mpivrun %s takes one job; to run a program of that name: mpivrun -- %s …", name, name)
+		default:
+			job = w
+		}
+	}
+	return job, asJSON, nil
+}
+
+func usage(format string, args ...any) error {
+	return &agent.ExitError{Code: codeUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// choose is the running job called name, or the only one.
+func choose(name string) (agent.Found, error) {
+	jobs, err := agent.Jobs()
+	if err != nil {
+		return agent.Found{}, err
+	}
+	var names []string
+	for _, j := range jobs {
+		if j.Name == name {
+			return j, nil
+		}
+		names = append(names, j.Name)
+	}
+	switch {
+	case len(jobs) == 0:
+		return agent.Found{}, errors.New("no job of yours is running on this host")
+	case name != "":
+		return agent.Found{}, fmt.Errorf("no job is called %q; there is %s", name, strings.Join(names, ", "))
+	case len(jobs) > 1:
+		return agent.Found{}, fmt.Errorf("several jobs are running; say which: %s", strings.Join(names, ", "))
+	}
+	return jobs[0], nil
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// ps lists the running jobs, or the ranks of one.
+func ps(w io.Writer, args []string) error {
+	name, asJSON, err := view("ps", args)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		return psJob(w, name, asJSON)
+	}
+	jobs, err := agent.Jobs()
+	if err != nil {
+		return err
+	}
+	all := []*agent.Status{}
+	for _, j := range jobs {
+		ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
+		s := ans.Job
+		if err != nil || s == nil {
+			s = &agent.Status{Name: j.Name, Since: j.Made, State: "does not answer"}
+		}
+		all = append(all, s)
+	}
+	if asJSON {
+		return printJSON(w, all)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "JOB\tRANKS\tPROCESSES\tSTATE\tTIME\tPID\tPROGRAM")
+	for _, s := range all {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, len(s.Processes), s.State,
+			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
+	}
+	return t.Flush()
+}
+
+func psJob(w io.Writer, name string, asJSON bool) error {
+	j, err := choose(name)
+	if err != nil {
+		return err
+	}
+	ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w, ans.Job)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "RANK\tHOST\tPID\tPROCESS\tRANK IS")
+	for _, p := range ans.Job.Processes {
+		for _, r := range p.Ranks {
+			doing := p.Doing[r]
+			switch {
+			case p.Exit != "":
+				doing = p.Exit
+			case slices.Contains(ans.Silent, r):
+				doing = "(does not answer)"
+			case doing == "":
+				doing = "-"
+			}
+			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, ans.Job.Host, p.PID, p.State, doing)
+		}
+	}
+	return t.Flush()
+}
+
+// explain says who waits for whom.
+func explain(w io.Writer, args []string) error {
+	name, asJSON, err := view("explain", args)
+	if err != nil {
+		return err
+	}
+	j, err := choose(name)
+	if err != nil {
+		return err
+	}
+	ans, err := agent.Ask(j.Dir, agent.Question{Op: "explain"})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w, ans)
+	}
+	if ans.Explanation == nil {
+		return fmt.Errorf("job %s did not say: mpivrun here and there are of different versions", j.Name)
+	}
+	head := "job " + j.Name
+	if ans.Proven {
+		head += " is in deadlock"
+	}
+	fmt.Fprintf(w, "%s:\n%s\n", head, ans.Explanation)
+	if len(ans.Silent) > 0 {
+		fmt.Fprintf(w, "  no answer from the process of rank %s: is it stopped, or starved?\n", strings.Trim(fmt.Sprint(ans.Silent), "[]"))
+	}
+	return nil
+}
+
+// abort ends a job.
+func abort(w io.Writer, args []string) error {
+	name, asJSON, err := view("abort", args)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return usage("mpivrun abort has no output for programs")
+	}
+	j, err := choose(name)
+	if err != nil {
+		return err
+	}
+	if _, err := agent.Ask(j.Dir, agent.Question{Op: "abort"}); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "job %s is told to end\n", j.Name)
+	return nil
+}
+
+// A build says which mpivrun this is.
+type build struct {
+	Version  string
+	Revision string `json:",omitempty"`
+	Go       string
+	Protocol int // that mpivrun and programs speak
+}
+
+func printVersion(w io.Writer, args []string) error {
+	asJSON := len(args) == 1 && (args[0] == "--json" || args[0] == "-json")
+	if len(args) > 0 && !asJSON {
+		return usage("mpivrun version takes --json or nothing")
+	}
+	b := build{Version: "(devel)", Go: runtime.Version(), Protocol: control.Version}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			b.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Revision = s.Value
+			}
+		}
+	}
+	if asJSON {
+		return printJSON(w, b)
+	}
+	_, err := fmt.Fprintf(w, "mpivrun %s (%s, control protocol %d)\n", b.Version, b.Go, b.Protocol)
+	return err
+}
+
+// printHelp prints what there is.
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, `mpivrun starts mpiv programs on this host.
+
+  mpivrun [options] program [args] [: [options] program [args]]…
+
+  mpivrun ps [--json] [JOB]        running jobs, or the ranks of one
+  mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line
+  mpivrun abort [JOB]              end a job
+  mpivrun version [--json]
+  mpivrun help
+
+JOB may be left out when one job is running. Options:
+
+`)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, o := range options {
+		var forms []string
+		for _, n := range o.names {
+			forms = append(forms, dashed(n))
+		}
+		value := o.value
+		if value != "" {
+			value = " " + value
+		}
+		fmt.Fprintf(t, "  %s%s\t%s\n", strings.Join(forms, ", "), value, o.help)
+	}
+	t.Flush()
+	fmt.Fprint(w, `
+The exit code is that of the first rank that failed; 128+N if signal N killed
+it, 110 after --timeout, 126 if the program cannot be executed, 127 if it is
+not there, 2 if the command line makes no sense.
+`)
+}

@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/waits"
+)
+
+const (
+	askTime  = 300 * time.Millisecond // for all processes to answer
+	askAgain = 120 * time.Millisecond // between the two looks that prove a deadlock
+)
+
+// A round is one question to all processes.
+type round struct {
+	wanted  map[*process]bool
+	reports []control.Report
+	then    func(reports []control.Report, silent []*process)
+}
+
+// ask asks every process what its ranks do, and has then run by the loop with
+// the answers and those who gave none. Ranks that have finished, and told their
+// counts, are among the answers.
+func (a *Agent) ask(then func([]control.Report, []*process)) {
+	a.lastRound++
+	id := a.lastRound
+	r := &round{wanted: map[*process]bool{}, then: then}
+	for _, p := range a.processes {
+		// Before Start there is nothing to tell, and a process awaits nothing else.
+		if a.toldStart && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
+			r.wanted[p] = true
+		}
+	}
+	a.rounds[id] = r
+	a.after(askTime, func() { a.close(id) })
+	a.answered()
+}
+
+// report is told an answer.
+func (a *Agent) report(p *process, rep control.Report) {
+	r := a.rounds[rep.ID]
+	if r == nil || !r.wanted[p] {
+		return // too late
+	}
+	delete(r.wanted, p)
+	rep.Process = p.index
+	r.reports = append(r.reports, rep)
+	a.answered()
+}
+
+// answered closes the rounds that need not wait any more: who has ended will
+// not answer.
+func (a *Agent) answered() {
+	for id, r := range a.rounds {
+		waiting := false
+		for p := range r.wanted {
+			waiting = waiting || !p.exited && !p.linkEnded
+		}
+		if !waiting {
+			a.close(id)
+		}
+	}
+}
+
+// close ends a round.
+func (a *Agent) close(id uint64) {
+	r := a.rounds[id]
+	if r == nil {
+		return
+	}
+	delete(a.rounds, id)
+	told := map[int]bool{}
+	for _, rep := range r.reports {
+		for _, rr := range rep.Ranks {
+			told[rr.Rank] = true
+		}
+	}
+	var silent []*process
+	for _, p := range a.processes {
+		rest := control.Report{Process: p.index}
+		for rank, last := range p.finished {
+			if !told[rank] && last.State != "" {
+				rest.Ranks = append(rest.Ranks, last)
+			}
+		}
+		if len(rest.Ranks) > 0 {
+			r.reports = append(r.reports, rest)
+		}
+		if r.wanted[p] && !p.exited && !p.linkEnded {
+			silent = append(silent, p)
+		}
+	}
+	slices.SortFunc(r.reports, func(a, b control.Report) int { return a.Process - b.Process })
+	r.then(r.reports, silent)
+}
+
+// A watch looks for deadlocks.
+type watch struct {
+	stalled bool // some process has said that it makes no progress
+	looking bool
+	again   bool // something happened while looking
+	said    bool // one deadlock was told, and the job goes on as asked
+}
+
+// stalled is told that no rank of some process has made progress for a while.
+func (a *Agent) stalled() {
+	a.watch.stalled = true
+	a.look()
+}
+
+// finishedSome is told that ranks have finished: who waits for them may now
+// wait in vain.
+func (a *Agent) finishedSome() {
+	if a.watch.stalled {
+		a.look()
+	}
+}
+
+// look asks twice, and ends the job if both times the same ranks wait for each
+// other in the same calls. Being in deadlock is stable, so what was in one at
+// the first look still is at the second; what only seemed so, because answers
+// are not of the same instant, has changed.
+func (a *Agent) look() {
+	if a.job.Deadlock == "off" || a.ending || a.watch.said {
+		return
+	}
+	if a.watch.looking {
+		a.watch.again = true
+		return
+	}
+	a.watch.looking, a.watch.again = true, false
+	a.lookTwice(func(e waits.Explanation, _ []*process, proven bool) {
+		a.watch.looking = false
+		switch {
+		case a.ending:
+		case proven && a.job.Deadlock == "say":
+			a.watch.said = true
+			a.warn("%s", a.deadlockText(e))
+		case proven:
+			a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if another goroutine of the program would still send: --deadlock say)"})
+		case a.watch.again:
+			a.after(askAgain, a.look)
+		}
+	})
+}
+
+// lookTwice has then run with what is known about who waits for whom, and
+// whether a deadlock in it is proven.
+func (a *Agent) lookTwice(then func(e waits.Explanation, silent []*process, proven bool)) {
+	a.ask(func(first []control.Report, silent []*process) {
+		before := waits.Explain(time.Now(), first)
+		if before.Deadlock == nil {
+			then(before, silent, false)
+			return
+		}
+		a.after(askAgain, func() {
+			a.ask(func(second []control.Report, silent []*process) {
+				now := waits.Explain(time.Now(), second)
+				then(now, silent, now.Confirms(before))
+			})
+		})
+	})
+}
+
+func (a *Agent) deadlockText(e waits.Explanation) string {
+	return fmt.Sprintf("deadlock in job %s:\n%s", a.job.Name, e)
+}
+
+// timedOut ends a job that has taken as long as it may.
+func (a *Agent) timedOut() {
+	if a.ending {
+		return
+	}
+	text := fmt.Sprintf("the job did not end within %v (--timeout)", a.job.Timeout)
+	a.ask(func(reports []control.Report, _ []*process) {
+		if len(reports) > 0 {
+			text += fmt.Sprintf(":\n%s", waits.Explain(time.Now(), reports))
+		}
+		a.fail(verdict{code: CodeTimeout, text: text})
+	})
+}

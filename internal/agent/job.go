@@ -1,0 +1,191 @@
+// Package agent runs a job's processes on this host: it starts them, tells them
+// what they are, passes on their output, sees how each one ends, and answers
+// who asks about the job.
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A Job is what to run. The zero value of each field but Programs works.
+type Job struct {
+	Programs        []Program
+	RanksPerProcess int    // ranks that are goroutines of one process. Zero means 1.
+	Name            string // for people. Empty means the first program and the agent's process number.
+	Host            string // the name of this host. Empty means os.Hostname.
+	Options         control.Options
+
+	Stdin     *os.File // for the process of StdinRank; nil, and all others, read nothing
+	StdinRank int
+	Stdout    io.Writer // nil means os.Stdout
+	Stderr    io.Writer // of the processes and for what the agent has to say. Nil means os.Stderr.
+	Tag       bool      // each line begins with who wrote it
+	Timestamp bool      // each line begins with when it was passed on
+	OutputDir string    // not empty: output goes to files there, two for each process
+
+	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
+	Bind     bool          // each process to as many cores as it has ranks
+	Deadlock string        // "end" the job when one is proven, "say" so, or "off". Empty means "end".
+	Quiet    bool          // say nothing but why a job failed
+	Verbose  bool          // say what happens to each process
+
+	// Runtime is the directory where running jobs are found. Empty means RuntimeDir.
+	Runtime string
+	// Reaper says that this operating-system process does nothing but run the
+	// job: whatever its processes leave behind is ended with the job.
+	Reaper bool
+
+	// A process that has not said Hello this long after another is named. Zero
+	// means 10 s.
+	helloLate time.Duration
+}
+
+// A Program is one executable and its ranks, which follow those of the Program
+// before it.
+type Program struct {
+	Ranks int
+	Path  string   // looked for in PATH unless it contains a slash
+	Args  []string // without the program's own name
+	Env   []string // "VAR=value", on top of the agent's environment
+	Dir   string   // working directory. Empty means the agent's.
+}
+
+// Exit codes that are not a rank's own.
+const (
+	CodeTimeout       = 110
+	CodeNotExecutable = 126
+	CodeNotFound      = 127
+	codeSignal        = 128 // plus the signal's number
+)
+
+// An ExitError is an error that has an exit code.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string { return e.Err.Error() }
+func (e *ExitError) Unwrap() error { return e.Err }
+
+func (j Job) withDefaults() Job {
+	j.RanksPerProcess = max(j.RanksPerProcess, 1)
+	if j.Host == "" {
+		j.Host, _ = os.Hostname()
+	}
+	if j.Stdout == nil {
+		j.Stdout = os.Stdout
+	}
+	if j.Stderr == nil {
+		j.Stderr = os.Stderr
+	}
+	if j.Deadlock == "" {
+		j.Deadlock = "end"
+	}
+	if j.Runtime == "" {
+		j.Runtime = RuntimeDir()
+	}
+	if j.Name == "" && len(j.Programs) > 0 {
+		j.Name = fmt.Sprintf("%s-%d", filepath.Base(j.Programs[0].Path), os.Getpid())
+	}
+	j.Name = cleanName(j.Name)
+	if j.helloLate == 0 {
+		j.helloLate = 10 * time.Second
+	}
+	return j
+}
+
+// cleanName makes name fit for a directory and a command line.
+func cleanName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, name)
+	name = strings.TrimLeft(name, ".-")
+	if n := len(name); n > 40 {
+		name = name[:20] + name[n-20:]
+	}
+	return name
+}
+
+// resolve finds the file to execute for path, as a shell in dir would with
+// PATH as search.
+func resolve(path, dir, search string) (string, error) {
+	if path == "" {
+		return "", &ExitError{CodeNotFound, errors.New("the program's name is empty")}
+	}
+	if strings.Contains(path, "/") {
+		full := path
+		if !filepath.IsAbs(path) {
+			full = filepath.Join(dir, path)
+		}
+		full, err := filepath.Abs(full)
+		if err != nil {
+			return "", &ExitError{CodeNotFound, err}
+		}
+		return full, executable(path, full)
+	}
+	var denied error
+	for _, d := range filepath.SplitList(search) {
+		if d == "" {
+			d = "."
+		}
+		full, err := filepath.Abs(filepath.Join(d, path))
+		if err != nil {
+			continue
+		}
+		err = executable(path, full)
+		if err == nil {
+			return full, nil
+		}
+		if ee, ok := errors.AsType[*ExitError](err); ok && ee.Code == CodeNotExecutable && denied == nil {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	if _, err := os.Stat(filepath.Join(dir, path)); err == nil {
+		return "", &ExitError{CodeNotFound, fmt.Errorf("program %q is not in PATH; for the one in this directory write ./%s", path, path)}
+	}
+	return "", &ExitError{CodeNotFound, fmt.Errorf("program %q was not found in PATH", path)}
+}
+
+// executable is nil if full can be executed; name is what the user called it.
+func executable(name, full string) error {
+	info, err := os.Stat(full)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &ExitError{CodeNotFound, fmt.Errorf("program %q was not found", name)}
+	case err != nil:
+		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q: %w", name, err)}
+	case info.IsDir():
+		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is a directory", name)}
+	case strings.HasSuffix(full, ".go"):
+		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is Go source; build it first: go build -o prog %s", name, name)}
+	case info.Mode()&0o111 == 0:
+		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not executable; if it is a program: chmod +x %s", name, name)}
+	}
+	return nil
+}
+
+// valueOf is the last value of name in env.
+func valueOf(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if k, v, ok := strings.Cut(env[i], "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Adopt makes this operating-system process the parent of whatever its
+// descendants leave behind, so that a Job with Reaper can end it.
+func Adopt() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the reaper of what processes leave behind: %w", err)
+	}
+	return nil
+}
+
+// endOrphans kills the children of this process, and theirs as they become
+// ours. Those that are about to end by themselves are given a moment.
+func endOrphans() {
+	patience := time.Now().Add(drainTime)
+	for {
+		orphans := children()
+		if len(orphans) == 0 {
+			return
+		}
+		late := time.Now().After(patience)
+		for _, pid := range orphans {
+			options := unix.WNOHANG
+			if late {
+				unix.Kill(pid, unix.SIGKILL)
+				options = 0
+			}
+			unix.Wait4(pid, nil, options, nil)
+		}
+		if !late {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+// children is the children of all threads of this process. None, on a kernel
+// that does not tell.
+func children() []int {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	var all []int
+	for _, l := range lists {
+		text, err := os.ReadFile(l)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for pid := range strings.FieldsSeq(string(text)) {
+			if n, err := strconv.Atoi(pid); err == nil {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// Bury reaps what processes of the job left behind and has ended since. It is
+// for who calls Adopt, after a SIGCHLD.
+func (a *Agent) Bury() {
+	a.post(func() {
+		a.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
+		defer a.forking.Unlock()
+		for _, pid := range children() {
+			if !slices.ContainsFunc(a.processes, func(p *process) bool { return p.is(pid) }) {
+				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A verdict is why a job ends.
+type verdict struct {
+	code int
+	text string
+	by   *process // whose output comes before the text; nil: nobody's
+	died bool     // its last words belong to the text
+}
+
+// fail ends the job. Only the first failure counts.
+func (a *Agent) fail(v verdict) {
+	if a.ending {
+		a.detail("and then: %s", v.text)
+		return
+	}
+	a.ending, a.code = true, v.code
+	if a.doubt != nil && v.by != a.doubt.by {
+		a.detail("and before that: %s", a.doubt.text)
+	}
+	a.final = &v
+	if v.by == nil || v.by.drained {
+		a.pronounce()
+	}
+	for _, p := range a.everyone() {
+		if p.link == nil || p.linkEnded || !p.link.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
+			p.kill(syscall.SIGTERM)
+		}
+	}
+	a.after(grace, a.killAll)
+}
+
+func (a *Agent) killAll() {
+	for _, p := range a.everyone() {
+		a.detail("%s: killed", p.who())
+		p.kill(syscall.SIGKILL)
+	}
+}
+
+// drained is told that all that p wrote has been passed on.
+func (a *Agent) drained(p *process) {
+	p.drained = true
+	if a.final != nil && a.final.by == p {
+		a.pronounce()
+	}
+}
+
+// pronounce says why the job ends, if that has not been said.
+func (a *Agent) pronounce() {
+	v := a.final
+	if a.final = nil; v == nil || v.text == "" {
+		return
+	}
+	if v.died {
+		v.text += lastWords(v.by)
+	}
+	a.speaker.say(v.text)
+}
+
+// rankFailed is told by a process that one of its ranks failed. A rank whose
+// peer died fails too, and may be heard first; so nothing is done for a moment
+// in which the dead one may be found.
+func (a *Agent) rankFailed(p *process, f control.Failed) {
+	p.failed = true
+	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p}
+	if v.code == 0 {
+		v.code = 1
+	}
+	if a.ending || a.doubt != nil || a.interrupts > 0 {
+		a.detail("and then: %s", v.text)
+		return
+	}
+	a.doubt = &v
+	a.settle(time.Now().Add(settleMost))
+}
+
+// settle ends the job for what is in doubt, in a while: when nobody is dying
+// who may have been the cause, or at the latest.
+func (a *Agent) settle(latest time.Time) {
+	a.after(settle, func() {
+		dying := slices.ContainsFunc(a.everyone(), func(p *process) bool { return p.linkEnded && !p.allFinished() && !p.failed })
+		if dying && time.Now().Before(latest) {
+			a.settle(latest)
+			return
+		}
+		a.fail(*a.doubt)
+	})
+}
+
+// exited is told that p has ended.
+func (a *Agent) exited(p *process, status syscall.WaitStatus) {
+	p.exited, p.status = true, status
+	a.detail("%s: %s", p.who(), ending(status))
+	a.answered()
+	if p.link == nil || p.linkEnded {
+		a.judge(p)
+		return
+	}
+	// What it said last has not been read yet.
+	a.after(p.late(), func() { a.judge(p) })
+}
+
+// late is how long the end of p and that of its connection may be apart. They
+// are the same event unless another process than the one that was started has
+// spoken.
+func (p *process) late() time.Duration {
+	if p.hello.PID == p.pid() {
+		return lateEnd
+	}
+	return lateWrapper
+}
+
+// linkEnd is told that p has ended its connection, in dying or before.
+func (a *Agent) linkEnd(p *process) {
+	p.linkEnded = true
+	a.answered()
+	if p.exited {
+		a.judge(p)
+		return
+	}
+	if !p.allFinished() {
+		a.after(p.late(), func() {
+			if !p.exited && !p.failed && a.interrupts == 0 {
+				a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s on host %s ended the connection to mpivrun without finishing, though its process %d still runs: did a script start the program, and the program die?",
+					p.who(), a.job.Host, p.pid())})
+			}
+		})
+	}
+}
+
+// judge looks, once, at how p has ended.
+func (a *Agent) judge(p *process) {
+	if p.judged {
+		return
+	}
+	p.judged = true
+	a.running--
+	switch st := p.status; {
+	case a.ending:
+	case a.interrupts > 0:
+		if a.code == 0 {
+			a.code = exitCode(st)
+		}
+		if st.Signaled() && st.Signal() == syscall.SIGKILL {
+			a.code = codeSignal + int(a.interrupt) // that is why we killed it
+		}
+	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
+		a.fail(verdict{code: exitCode(st)}) // as in any pipeline, without a word
+	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:
+		a.fail(verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)})
+	case p.failed: // has been told
+	case p.hello == nil:
+		a.mixed()
+	case !p.allFinished():
+		a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited without finishing: was os.Exit called in the program, or did main return before mpiv.Main?", p.who())})
+	}
+}
+
+// mixed ends a job in which some processes have spoken and others have ended
+// without a word: those who have wait for those who never will.
+func (a *Agent) mixed() {
+	if a.hellos == 0 {
+		return
+	}
+	for _, p := range a.processes {
+		if p.judged && p.started && p.hello == nil {
+			a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited with code 0 and has not called mpiv.Main, which others have: %q was not linked with mpiv, or does not call mpiv.Main", p.who(), p.prog.Path)})
+			return
+		}
+	}
+}
+
+// unread is true if who read the job's output has stopped.
+func (p *process) unread() bool {
+	return p.stdout != nil && p.stdout.broken.Load() || p.stderr != nil && p.stderr.broken.Load()
+}
+
+// allFinished is true if p has said so of all its ranks.
+func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) }
+
+// obituary says how p died, and its last words.
+func (a *Agent) obituary(p *process) string {
+	text := fmt.Sprintf("%s on host %s %s", p.who(), a.job.Host, ending(p.status))
+	if p.allFinished() {
+		text += ", after it had finished"
+	}
+	if p.status.Signaled() && p.status.Signal() == syscall.SIGKILL {
+		text += "; if nobody did that, it may have been the kernel, for want of memory (see dmesg)"
+	}
+	return text
+}
+
+// lastWords is what p wrote last to its standard error.
+func lastWords(p *process) string {
+	if p.stderr == nil {
+		return ""
+	}
+	lines := p.stderr.last.lines()
+	if len(lines) == 0 {
+		return ""
+	}
+	return "; its last lines:\n    " + strings.Join(lines, "\n    ")
+}
+
+// ending says how a process ended.
+func ending(st syscall.WaitStatus) string {
+	if st.Signaled() {
+		text := fmt.Sprintf("was killed by signal %d (%s)", st.Signal(), st.Signal())
+		if st.CoreDump() {
+			text += ", core dumped"
+		}
+		return text
+	}
+	return fmt.Sprintf("exited with code %d", st.ExitStatus())
+}
+
+func exitCode(st syscall.WaitStatus) int {
+	if st.Signaled() {
+		return codeSignal + int(st.Signal())
+	}
+	return st.ExitStatus()
+}
+
+// signal passes sig on.
+func (a *Agent) signal(sig syscall.Signal) {
+	if sig == syscall.SIGINT || sig == syscall.SIGTERM {
+		a.interrupts++
+		a.interrupt = sig
+		if a.interrupts > 1 {
+			a.killAll()
+			return
+		}
+		a.after(signalGrace, func() {
+			a.warn("%s did not end within %v of signal %d (%v), and %s killed",
+				names(a.everyone()), signalGrace, sig, sig, plural(len(a.everyone()), "was", "were"))
+			a.killAll()
+		})
+	}
+	a.detail("signal %d (%v) is passed on", sig, sig)
+	for _, p := range a.everyone() {
+		p.kill(sig)
+	}
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

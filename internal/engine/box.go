@@ -1,0 +1,410 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// A Box is the end of one rank of this process: what it waits for, what has
+// come for it, and its streams.
+type Box struct {
+	e    *Engine
+	rank topology.Rank
+
+	streams streamTable // has its own synchronisation
+
+	freed atomic.Pointer[op] // ops to use again, pushed by who waited for them
+
+	mu         sync.Mutex // guards what follows
+	posted     posted
+	unexpected unexpected
+	probes     opList // that wait for an arrival
+	ops        *op    // free, linked by next
+	arrivals   *arrival
+	narrivals  int
+	waits      []*wait           // calls that sleep
+	names      map[uint32]string // of contexts; replaced as a whole
+}
+
+const keptArrivals = 32 // free arrivals that a box keeps for later
+
+func newBox(e *Engine, r topology.Rank) *Box {
+	b := &Box{e: e, rank: r}
+	b.streams.init(b, len(e.peers))
+	return b
+}
+
+// Rank is the rank whose box it is.
+func (b *Box) Rank() topology.Rank { return b.rank }
+
+// Engine is the engine of its process.
+func (b *Box) Engine() *Engine { return b.e }
+
+// A Match says which messages a receive, a probe or a send is about.
+type Match struct {
+	Context uint32
+	Peer    topology.Rank // destination of a send; source of a receive, or AnySource
+	Tag     int32         // of a receive also AnyTag
+	Check   uint16        // of collectives; 0 otherwise
+}
+
+// A Mode is MPI's mode of a send.
+type Mode uint8
+
+const (
+	Standard    Mode = iota // done when the buffer can be used again
+	Synchronous             // done when the receive has started
+)
+
+// opSlab is how many ops are made at once. With several in circulation most
+// calls find one without looking at freed.
+const opSlab = 8
+
+// newOpLocked is an op to use; its state tells it from earlier uses.
+func (b *Box) newOpLocked(kind opKind, m Match, buf []byte) *op {
+	o := b.ops
+	if o == nil {
+		o = b.freed.Swap(nil)
+	}
+	if o == nil {
+		slab := make([]op, opSlab)
+		for i := range slab {
+			slab[i].box = b
+			slab[i].self.ch = make(chan struct{}, 1)
+			if i > 0 {
+				slab[i-1].next = &slab[i]
+			}
+		}
+		o = &slab[0]
+	}
+	b.ops = o.next
+	o.next = nil
+	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
+	o.err, o.msg = nil, nil
+	o.status = Status{}
+	return o
+}
+
+// release makes o free for another use. Its result must have been read.
+func (b *Box) release(o *op) {
+	o.state.Store((o.state.Load() | 1) + 1)
+	o.buf, o.entry, o.msg = nil, nil, nil
+	for {
+		head := b.freed.Load()
+		o.next = head
+		if b.freed.CompareAndSwap(head, o) {
+			return
+		}
+	}
+}
+
+func (b *Box) newArrivalLocked(h *wire.Header, length int) *arrival {
+	a := b.arrivals
+	if a == nil {
+		a = new(arrival)
+	} else {
+		b.arrivals = a.binNext
+		b.narrivals--
+		a.binNext = nil
+	}
+	a.header, a.length = *h, length
+	return a
+}
+
+// hold gives a room for n bytes of body.
+func (b *Box) hold(a *arrival, n int) {
+	if n <= len(a.small) {
+		a.body = a.small[:n]
+	} else {
+		a.body = b.e.bufs.get(n)
+	}
+}
+
+func (b *Box) freeArrivalLocked(a *arrival) {
+	if len(a.body) > len(a.small) {
+		b.e.bufs.put(a.body)
+	}
+	a.body, a.sender, a.link, a.via = nil, nil, nil, nil
+	if b.narrivals < keptArrivals {
+		a.binNext, b.arrivals = b.arrivals, a
+		b.narrivals++
+	}
+}
+
+// insertLocked queues an arrival that no posted receive matched, and answers
+// who probes for it. True if a Mprobe took it away at once.
+func (b *Box) insertLocked(a *arrival) (taken bool) {
+	for o := b.probes.head; o != nil; {
+		next := o.next
+		if o.matches(a.header.Context, a.header.Source, a.header.Tag) {
+			b.probes.remove(o)
+			o.found(a)
+			if o.kind == opMprobe {
+				o.finish()
+				return true
+			}
+			o.finish()
+		}
+		o = next
+	}
+	b.unexpected.add(a)
+	a.queued = true
+	return false
+}
+
+// found makes a the result of the probe o.
+func (o *op) found(a *arrival) {
+	o.status = Status{Source: a.header.Source, Tag: a.header.Tag, Bytes: a.length}
+	if o.kind == opMprobe {
+		o.msg = a
+	}
+}
+
+func (b *Box) removeLocked(a *arrival) {
+	b.unexpected.remove(a)
+	a.queued = false
+}
+
+// Irecv starts to receive a message that m matches into into, which belongs to
+// the engine until the request is done.
+func (b *Box) Irecv(m Match, into []byte) Request {
+	b.mu.Lock()
+	o := b.newOpLocked(opRecv, m, into)
+	r := Request{o, o.state.Load()}
+	b.receiveLocked(o)
+	return r
+}
+
+// receiveLocked matches o with an arrival or posts it. It unlocks b.mu.
+func (b *Box) receiveLocked(o *op) {
+	a := b.unexpected.find(o)
+	if a == nil {
+		b.posted.add(o)
+		b.mu.Unlock()
+		return
+	}
+	b.removeLocked(a)
+	b.mu.Unlock()
+	b.take(o, a)
+}
+
+// take gives the arrival a, which is in no queue, to the receive o.
+func (b *Box) take(o *op, a *arrival) {
+	switch {
+	case a.sender != nil:
+		s := a.sender
+		copy(o.buf, s.buf)
+		o.arrived(&a.header, a.length)
+		o.finish()
+		s.finish()
+	case a.link != nil:
+		a.link.fetch(o, &a.header, &a.env)
+	default:
+		copy(o.buf, a.body)
+		o.arrived(&a.header, a.length)
+		via, n := a.via, len(a.body)
+		o.finish()
+		if via != nil {
+			via.unexpectedBytes(-n)
+		}
+	}
+	b.mu.Lock()
+	b.freeArrivalLocked(a)
+	b.mu.Unlock()
+}
+
+// Recv is Irecv and Wait in one.
+func (b *Box) Recv(ctx context.Context, c Call, m Match, into []byte) (Status, error) {
+	r := b.Irecv(m, into)
+	return r.Wait(ctx, c)
+}
+
+// Isend starts to send body, which belongs to the engine until the request is
+// done. It may be done at once; then the Request is the zero one.
+func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
+	return b.send(m, body, mode, false)
+}
+
+// Send is Isend and Wait in one.
+func (b *Box) Send(ctx context.Context, c Call, m Match, body []byte, mode Mode) error {
+	r := b.send(m, body, mode, true)
+	if r.op == nil {
+		return nil
+	}
+	_, err := r.Wait(ctx, c)
+	return err
+}
+
+func (b *Box) send(m Match, body []byte, mode Mode, flush bool) Request {
+	p := &b.e.peers[m.Peer]
+	if l := p.link; l != nil {
+		return l.send(b, m, body, mode, flush)
+	}
+	if p.box.deliver(b, m, body, mode, nil) {
+		return Request{}
+	}
+	b.mu.Lock()
+	o := b.newOpLocked(opSend, m, body)
+	b.mu.Unlock()
+	r := Request{o, o.state.Load()}
+	if p.box.deliver(b, m, body, mode, o) {
+		o.finish()
+	}
+	return r
+}
+
+// localEager is up to what length a message between two ranks of a process is
+// copied when no receive is posted, rather than left with its sender.
+const localEager = 4 << 10
+
+// deliver brings a message of from, a rank of the same process, to b. True if
+// that is done; otherwise o, where there is one, is finished when a receive has
+// the message.
+func (b *Box) deliver(from *Box, m Match, body []byte, mode Mode, o *op) bool {
+	h := wire.Header{Kind: wire.Eager, Check: m.Check, Context: m.Context, Source: from.rank, Dest: b.rank, Tag: m.Tag}
+	b.mu.Lock()
+	if r := b.posted.match(m.Context, from.rank, m.Tag); r != nil {
+		b.countLocked(from)
+		b.mu.Unlock()
+		copy(r.buf, body)
+		r.arrived(&h, len(body))
+		r.finish()
+		return true
+	}
+	eager := mode == Standard && len(body) <= localEager && b.unexpected.bytes+len(body) <= b.e.cfg.Unexpected
+	if !eager && o == nil {
+		b.mu.Unlock()
+		return false
+	}
+	a := b.newArrivalLocked(&h, len(body))
+	if eager {
+		b.hold(a, len(body))
+		copy(a.body, body)
+	} else {
+		a.sender, o.msg = o, a
+	}
+	b.countLocked(from)
+	b.insertLocked(a)
+	b.mu.Unlock()
+	return eager
+}
+
+// countLocked numbers a message of from, a rank of the same process.
+func (b *Box) countLocked(from *Box) {
+	from.streams.at(b.rank).sent++
+	b.streams.at(from.rank).got++
+}
+
+// Iprobe tells whether a message that m matches is here to be received.
+func (b *Box) Iprobe(m Match) (Status, bool) {
+	s, _, ok := b.lookFor(m, opProbe)
+	return s, ok
+}
+
+// Improbe is Iprobe that also takes the message out of all matching; receive it
+// with [Message.Irecv].
+func (b *Box) Improbe(m Match) (*Message, Status, bool) {
+	s, msg, ok := b.lookFor(m, opMprobe)
+	return msg, s, ok
+}
+
+func (b *Box) lookFor(m Match, kind opKind) (Status, *Message, bool) {
+	for tries := 0; ; tries++ {
+		b.mu.Lock()
+		o := b.newOpLocked(kind, m, nil)
+		a := b.unexpected.find(o)
+		if a != nil {
+			o.found(a)
+			if kind == opMprobe {
+				b.removeLocked(a)
+			}
+		}
+		b.mu.Unlock()
+		s := o.status
+		b.release(o)
+		if a != nil {
+			if kind == opMprobe {
+				return s, &Message{b, a}, true
+			}
+			return s, nil, true
+		}
+		if tries > 0 {
+			return Status{}, nil, false
+		}
+		b.e.Progress()
+	}
+}
+
+// Probe waits until Iprobe would find a message.
+func (b *Box) Probe(ctx context.Context, c Call, m Match) (Status, error) {
+	s, _, err := b.waitFor(ctx, c, m, opProbe)
+	return s, err
+}
+
+// Mprobe waits until Improbe would find a message.
+func (b *Box) Mprobe(ctx context.Context, c Call, m Match) (*Message, Status, error) {
+	s, msg, err := b.waitFor(ctx, c, m, opMprobe)
+	return msg, s, err
+}
+
+func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind opKind) (Status, *Message, error) {
+	b.mu.Lock()
+	o := b.newOpLocked(kind, m, nil)
+	if a := b.unexpected.find(o); a != nil {
+		o.found(a)
+		if kind == opMprobe {
+			b.removeLocked(a)
+		}
+		o.finish()
+	} else {
+		b.probes.push(o)
+	}
+	b.mu.Unlock()
+	err := b.e.await(ctx, c, b, goal{one: o})
+	if err != nil && o.cancel() {
+		b.release(o)
+		return Status{}, nil, err
+	}
+	s := o.status
+	var msg *Message
+	if o.msg != nil {
+		msg = &Message{b, o.msg}
+	}
+	b.release(o)
+	return s, msg, nil
+}
+
+// A Message was taken by Mprobe and waits to be received, once.
+type Message struct {
+	box *Box
+	a   *arrival
+}
+
+// Irecv starts to receive the message. A second call ends with ErrStale.
+func (m *Message) Irecv(into []byte) Request {
+	b := m.box
+	b.mu.Lock()
+	a := m.a
+	m.a = nil
+	if a == nil {
+		b.mu.Unlock()
+		return Request{op: b.failed(ErrStale)}
+	}
+	o := b.newOpLocked(opRecv, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check}, into)
+	b.mu.Unlock()
+	r := Request{o, o.state.Load()}
+	b.take(o, a)
+	return r
+}
+
+// failed is an op that has ended with err.
+func (b *Box) failed(err error) *op {
+	o := &op{box: b, err: err}
+	o.self.ch = make(chan struct{}, 1)
+	o.finish()
+	return o
+}

@@ -1,0 +1,295 @@
+// Package engine moves messages between the ranks of one process and those of
+// others: it matches, numbers, logs and delivers. It is run by whoever waits:
+// a goroutine that waits for a message polls the connections of its process,
+// and sleeps only after a measured while (wait.go).
+//
+// Lock order: Engine.polling, then Box.mu, then link.mu. No lock is held while
+// a goroutine sleeps.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Wildcards of receives and probes.
+const (
+	AnySource topology.Rank = -1
+	AnyTag    int32         = -1
+)
+
+// What requests end with, for errors.Is.
+var (
+	ErrTruncate  = errors.New("message longer than the receive buffer")
+	ErrCancelled = errors.New("request was cancelled")
+	ErrStale     = errors.New("request was already waited for")
+	ErrClosed    = errors.New("the process has left the job")
+)
+
+// A Config says what an Engine is part of. All fields without a default must
+// be set.
+type Config struct {
+	Process   int               // index of this process
+	Processes [][]topology.Rank // the ranks of each process, by index
+	Epoch     topology.Epoch    // of the map. Zero means 1.
+
+	// Keep is the log's level "moves": a message is kept until the receiving
+	// process has it, and a connection that breaks is made again. Without it
+	// a broken connection ends the job.
+	Keep     bool
+	LogBytes int // bound of the log towards one process. Zero means 16 MiB.
+
+	Unexpected int           // bytes of unexpected messages a rank holds before its peers must offer. Zero means 4 MiB.
+	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
+	Crowded    bool          // the host has more ranks than cores: give the core away while polling
+
+	// Stepped leaves all work to the caller's Progress: the engine starts no
+	// goroutine and no timer. For simulators.
+	Stepped bool
+
+	// Connect asks for a connection to a process; the answer is Attach. It is
+	// called when there is a message for it and no connection, with locks
+	// held: it must not wait and not call back.
+	Connect func(process int)
+	// Fail is told, once, that the job cannot go on. It must not wait.
+	Fail func(err error)
+
+	Log *slog.Logger // nil means slog.DiscardHandler
+}
+
+func (c Config) withDefaults() Config {
+	if c.Epoch == 0 {
+		c.Epoch = 1
+	}
+	if c.LogBytes == 0 {
+		c.LogBytes = 16 << 20
+	}
+	if c.Unexpected == 0 {
+		c.Unexpected = 4 << 20
+	}
+	if c.Connect == nil {
+		c.Connect = func(int) {}
+	}
+	if c.Fail == nil {
+		c.Fail = func(error) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// An Engine is the message core of one process. All methods may be called by
+// any goroutine.
+type Engine struct {
+	cfg      Config
+	peers    []peer         // by rank in the world
+	boxes    []*Box         // of this process, by rank ascending
+	links    []*link        // by process; nil for this one
+	spin     spinPolicy     // set once
+	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
+	bufs     buffers        // has its own lock
+	ready    chan struct{}  // tells watch that there is a connection to look after
+	woken    chan struct{}  // tells watch that something came
+	wakeMe   func()         // wake, made once
+	stop     chan struct{}  // closed by Close
+	done     sync.WaitGroup // of watch
+
+	polling sync.Mutex // held by who polls; guards the receiving half of every link
+	pulling int        // pulls under way; guarded by polling
+	polls   uint       // counts those who polled; guarded by polling
+
+	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
+	parked  atomic.Int32            // goroutines that sleep until a message comes
+	waitIDs atomic.Uint64
+	armed   atomic.Bool // every connection is, and none has called since
+	closed  atomic.Bool
+
+	flushMu    sync.Mutex  // guards what follows
+	flushTimer *time.Timer // sends what Isend held back and nobody else has sent
+	flushDue   atomic.Bool
+
+	failMu sync.Mutex // guards what follows
+	cause  error      // why the job cannot go on
+	dead   chan struct{}
+}
+
+// A peer is a rank, here or elsewhere: exactly one field is set.
+type peer struct {
+	box  *Box
+	link *link
+}
+
+// New makes the engine of one process. Close ends it.
+func New(cfg Config) *Engine {
+	e := &Engine{cfg: cfg.withDefaults(), ready: make(chan struct{}, 1), woken: make(chan struct{}, 1), stop: make(chan struct{}), dead: make(chan struct{})}
+	size := 0
+	for _, ranks := range cfg.Processes {
+		for _, r := range ranks {
+			size = max(size, int(r)+1)
+		}
+	}
+	e.peers = make([]peer, size)
+	e.links = make([]*link, len(cfg.Processes))
+	for i, ranks := range cfg.Processes {
+		if i == cfg.Process {
+			for _, r := range ranks {
+				b := newBox(e, r)
+				e.boxes = append(e.boxes, b)
+				e.peers[r].box = b
+			}
+			continue
+		}
+		e.links[i] = newLink(e, i)
+		for _, r := range ranks {
+			e.peers[r].link = e.links[i]
+		}
+	}
+	for r, p := range e.peers {
+		if p.box == nil && p.link == nil {
+			panic(fmt.Sprintf("engine: no process holds rank %d of %d", r, size))
+		}
+	}
+	e.wakeMe = e.wake
+	e.active.Store(new([]*link))
+	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
+	e.ackEvery = min(e.cfg.LogBytes/8, 256<<10) // so that the log stays in the cache
+	if len(e.links) > 1 && !cfg.Stepped {
+		e.done.Go(e.watch)
+	}
+	return e
+}
+
+// Size is the number of ranks in the world.
+func (e *Engine) Size() int { return len(e.peers) }
+
+// Box is the end of a rank of this process; nil for other ranks.
+func (e *Engine) Box(r topology.Rank) *Box { return e.peers[r].box }
+
+// Together tells whether two ranks share a process. For ranks elsewhere it
+// knows by their link.
+func (e *Engine) Together(a, b topology.Rank) bool {
+	return (e.peers[a].box != nil) == (e.peers[b].box != nil) && e.peers[a].link == e.peers[b].link
+}
+
+// Local is the ranks of this process, ascending.
+func (e *Engine) Local() []topology.Rank { return e.cfg.Processes[e.cfg.Process] }
+
+// Close ends every connection and fails what is pending with ErrClosed. It
+// waits for the engine's goroutines. Twice is harmless.
+func (e *Engine) Close() {
+	if !e.closed.Swap(true) {
+		close(e.stop)
+	}
+	e.fail(ErrClosed, true)
+	e.done.Wait()
+	e.flushMu.Lock()
+	if e.flushTimer != nil {
+		e.flushTimer.Stop()
+	}
+	e.flushMu.Unlock()
+	e.polling.Lock()
+	for _, l := range e.links {
+		if l != nil {
+			l.mu.Lock()
+			l.closeLocked()
+			l.mu.Unlock()
+		}
+	}
+	e.polling.Unlock()
+}
+
+// fail ends every pending and later call with err.
+func (e *Engine) fail(err error, quiet bool) {
+	e.failMu.Lock()
+	first := e.cause == nil
+	if first {
+		e.cause = err
+		close(e.dead)
+	}
+	e.failMu.Unlock()
+	if first && !quiet {
+		e.cfg.Fail(err)
+	}
+}
+
+// err is why the engine failed; nil while it has not.
+func (e *Engine) err() error {
+	e.failMu.Lock()
+	defer e.failMu.Unlock()
+	return e.cause
+}
+
+// Drain waits until everything sent so far is stable: its receivers' processes
+// have it. Offers that no one received do not count.
+func (e *Engine) Drain(ctx context.Context) error {
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		e.tellAcks()
+		e.Progress()
+		if e.drained() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.dead:
+			return e.err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tellAcks tells every peer what has arrived.
+func (e *Engine) tellAcks() {
+	e.polling.Lock()
+	for _, l := range *e.active.Load() {
+		if l.owedBytes > 0 {
+			l.mu.Lock()
+			l.sendAcks()
+			l.mu.Unlock()
+		}
+	}
+	e.leave()
+}
+
+func (e *Engine) drained() bool {
+	for _, l := range e.links {
+		if l == nil {
+			continue
+		}
+		l.mu.Lock()
+		busy := l.queue.head != nil || l.ctl.size() > 0 || l.logged > 0
+		l.mu.Unlock()
+		if busy {
+			return false
+		}
+	}
+	return true
+}
+
+// Logged is how many bytes the log holds towards all processes, for tests and
+// metrics.
+func (e *Engine) Logged() (bytes int) {
+	for _, l := range e.links {
+		if l != nil {
+			l.mu.Lock()
+			bytes += l.logged
+			l.mu.Unlock()
+		}
+	}
+	return bytes
+}
+
+// Fail ends every pending and later call with err: the job cannot go on.
+func (e *Engine) Fail(err error) { e.fail(err, false) }
+
+// Go runs f in a goroutine that Close waits for. f must end soon after the
+// engine fails its calls.
+func (e *Engine) Go(f func()) { e.done.Go(f) }

@@ -1,0 +1,609 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// Lengths up to which a message is sent eagerly, with its header.
+const (
+	eagerPulled = 8 << 10  // where larger bodies can be pulled, moved once
+	eagerSent   = 64 << 10 // where they are sent after an Accept, and this one is written once
+)
+
+// A link is the way to one other process: a connection, or none yet or for the
+// moment; what waits to be sent; and the log of what is sent and not stable.
+type link struct {
+	e       *Engine
+	process int
+
+	attention atomic.Bool  // there may be something to do for pump
+	unheld    atomic.Int64 // bytes of unexpected messages that came through it
+	pressDue  atomic.Bool  // unheld crossed a bound: tell the peer
+
+	mu         sync.Mutex // guards what follows, up to the receiving half
+	conn       transport.Conn
+	puller     transport.Puller // conn, if it is one
+	stable     bool             // conn.Stable()
+	keeps      bool             // messages are kept until acknowledged
+	eager      int              // longest eager message
+	generation uint32           // of conn, or of the last one
+	dialing    bool             // this process dials the other
+	wanted     bool             // Connect was called and has not answered
+	broken     error            // a Send met it; the next poll takes the link down
+
+	queue   entryQueue // not sent yet
+	bulk    entryQueue // accepted: their bodies are sent as Data
+	ctl     ctlQueue
+	stuck   stuckLane // whose head was answered ErrFull
+	kept    keptList
+	logged  int  // cost of kept
+	pressed bool // the peer wants no eager messages
+	press   bool // we told it so
+	free    *entry
+	pulling []pull // to be started by who polls
+
+	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
+	bulkScratch [wire.HeaderLen]byte
+	envScratch  [wire.EnvelopeLen]byte
+	parts       []*op // receives whose bodies come as Data
+
+	// The receiving half, guarded by Engine.polling.
+	lanes     [2]incoming
+	dirty     []*stream // whose acks the peer has not been told
+	owedBytes int       // cost of what it has not been told
+	starting  []pull
+	pulls     []*op // under way, by id
+	freePulls []uint32
+	bad       error // what the peer did that cannot be
+}
+
+type stuckLane uint8
+
+const (
+	stuckNone stuckLane = iota
+	stuckCtl
+	stuckQueue
+)
+
+func newLink(e *Engine, process int) *link {
+	return &link{e: e, process: process, keeps: e.cfg.Keep, eager: eagerPulled}
+}
+
+// send starts to send body for b's rank. The zero Request: it is done.
+func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request {
+	s := b.streams.at(m.Peer)
+	l.mu.Lock()
+	if mode == Standard && len(body) <= l.eager && l.queue.head == nil && l.stuck == stuckNone && l.conn != nil && !l.pressed {
+		if l.stable || !l.keeps {
+			h := l.header(s, b, m, wire.Eager)
+			h.Put(l.scratch[:])
+			if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body}); err == nil {
+				s.sent++
+				l.flush(flush)
+				l.mu.Unlock()
+				return Request{}
+			} else if !errors.Is(err, transport.ErrFull) {
+				l.broken = err
+			}
+		} else if l.logged+logCost(len(body)) <= l.e.cfg.LogBytes {
+			x := l.newEntry(s)
+			x.header = l.header(s, b, m, wire.Eager)
+			s.sent++
+			l.own(x, body)
+			l.keep(x)
+			if err := l.transmit(x); err != nil {
+				l.enqueue(x)
+				l.met(err, stuckQueue)
+			}
+			l.flush(flush)
+			l.mu.Unlock()
+			return Request{}
+		}
+	}
+	l.mu.Unlock()
+	return l.sendLater(s, b, m, body, mode)
+}
+
+// sendLater queues what cannot or may not go at once. It is in no hurry.
+func (l *link) sendLater(s *stream, b *Box, m Match, body []byte, mode Mode) Request {
+	b.mu.Lock()
+	o := b.newOpLocked(opSend, m, body)
+	b.mu.Unlock()
+	r := Request{o, o.state.Load()}
+	l.mu.Lock()
+	kind := wire.Eager
+	if mode == Synchronous || len(body) > l.eager || l.pressed {
+		kind = wire.Offer
+	}
+	x := l.newEntry(s)
+	x.header = l.header(s, b, m, kind)
+	s.sent++
+	x.body, x.op, o.entry = body, o, x
+	x.env = wire.Envelope{Length: uint64(len(body))}
+	l.enqueue(x)
+	l.pump()
+	l.mu.Unlock()
+	return r
+}
+
+// header is that of the next message of s.
+func (l *link) header(s *stream, b *Box, m Match, kind wire.Kind) wire.Header {
+	return wire.Header{Kind: kind, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
+		Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
+}
+
+func (l *link) enqueue(x *entry) {
+	x.queued = true
+	l.queue.push(x)
+	if l.conn == nil && !l.wanted && l.broken == nil {
+		l.wanted = true
+		l.e.cfg.Connect(l.process)
+	}
+	l.attend()
+}
+
+// attend has the next poll call pump.
+func (l *link) attend() {
+	if !l.attention.Load() {
+		l.attention.Store(true)
+	}
+}
+
+// own gives x a copy of body.
+func (l *link) own(x *entry, body []byte) {
+	if len(body) <= len(x.small) {
+		x.body = x.small[:len(body)]
+	} else {
+		x.body = l.e.bufs.get(len(body))
+	}
+	copy(x.body, body)
+}
+
+// keep puts x into the log.
+func (l *link) keep(x *entry) {
+	x.kept = true
+	x.stream.keep(x)
+	l.kept.push(x)
+	if x.header.Kind == wire.Eager {
+		l.logged += x.cost()
+	}
+}
+
+// unkeep takes x, which comes after before in its stream, out of the log.
+func (l *link) unkeep(x, before *entry) {
+	x.kept = false
+	x.stream.drop(x, before)
+	l.kept.remove(x)
+	if x.header.Kind == wire.Eager {
+		l.logged -= x.cost()
+	}
+	if x.queued {
+		x.gone = true // pump frees it
+		return
+	}
+	l.freeEntry(x)
+}
+
+// transmit hands x to the connection.
+func (l *link) transmit(x *entry) error {
+	m := transport.Message{Header: l.scratch[:], Body: x.body}
+	if l.stuck != stuckQueue && l.keeps && !l.stable {
+		x.header.Ack = x.stream.acks.Load()
+	}
+	x.header.Put(l.scratch[:])
+	if x.header.Kind == wire.Offer {
+		if l.puller != nil && !x.ticketed {
+			x.env.Ticket, x.env.Fetch = l.puller.Offer(x.body)
+			x.ticketed = x.env.Fetch
+		}
+		x.env.Put(l.envScratch[:])
+		m.Body = l.envScratch[:]
+	}
+	return l.conn.Send(m)
+}
+
+// met notes what a Send of the lane's head answered.
+func (l *link) met(err error, lane stuckLane) {
+	if errors.Is(err, transport.ErrFull) {
+		l.stuck = lane
+	} else {
+		l.broken = err
+	}
+	l.attend()
+}
+
+// flush sends what the connection holds back: now, or soon if the caller is
+// likely to send more.
+func (l *link) flush(now bool) {
+	if now {
+		if err := l.conn.Flush(); err != nil {
+			l.broken = err
+			l.attend()
+		}
+		return
+	}
+	if !l.stable {
+		l.attend()
+		l.e.flushSoon()
+	}
+}
+
+// pump sends what can be sent now of what waits, in order: control messages
+// before others, and neither behind bodies in parts.
+func (l *link) pump() {
+	if l.conn == nil || l.broken != nil {
+		return
+	}
+	for l.broken == nil && l.pumpOne() {
+	}
+	l.pumpBulk()
+	l.flush(true)
+	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || l.bulk.head != nil || len(l.pulling) > 0
+	if more != l.attention.Load() {
+		l.attention.Store(more)
+	}
+}
+
+// pumpOne sends one control message or entry; false if none can go now.
+func (l *link) pumpOne() bool {
+	if l.stuck != stuckQueue && l.ctl.size() > 0 {
+		m := l.ctl.head()
+		m.header.Put(l.scratch[:])
+		if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: m.body[:m.n]}); err != nil {
+			l.met(err, stuckCtl)
+			return false
+		}
+		l.stuck = stuckNone
+		l.ctl.pop()
+		return true
+	}
+	x := l.queue.head
+	if x == nil {
+		return false
+	}
+	if x.gone && l.stuck != stuckQueue {
+		l.queue.pop()
+		l.freeEntry(x)
+		return true
+	}
+	if !x.kept && !x.gone && !l.admit(x) {
+		return false
+	}
+	if err := l.transmit(x); err != nil {
+		l.met(err, stuckQueue)
+		return false
+	}
+	l.stuck = stuckNone
+	l.queue.pop()
+	x.queued = false
+	switch {
+	case x.gone:
+		l.freeEntry(x)
+	case x.retracting:
+		l.retract(x)
+	case !x.kept:
+		o := x.op
+		l.freeEntry(x)
+		o.finish()
+	}
+	return true
+}
+
+// admit readies x to be sent for the first time: it puts it into the log where
+// there is one. False if the log is full.
+func (l *link) admit(x *entry) bool {
+	if x.header.Kind == wire.Offer {
+		l.keep(x)
+		return true
+	}
+	if l.stable || !l.keeps {
+		return true
+	}
+	if l.logged+x.cost() > l.e.cfg.LogBytes {
+		return false
+	}
+	l.own(x, x.body)
+	l.keep(x)
+	o := x.op
+	x.op, o.entry = nil, nil
+	o.finish()
+	return true
+}
+
+// pumpBulk sends bodies in parts, each as large as the connection takes.
+func (l *link) pumpBulk() {
+	for x := l.bulk.head; x != nil && l.broken == nil; x = l.bulk.head {
+		n := min(x.end-x.off, uint64(l.conn.MaxBody()))
+		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: l.e.cfg.Epoch, Seq: x.header.Seq, Ack: x.off}
+		h.Put(l.bulkScratch[:])
+		err := l.conn.Send(transport.Message{Header: l.bulkScratch[:], Body: x.body[x.off : x.off+n], Bulk: true})
+		if err != nil {
+			if !errors.Is(err, transport.ErrFull) {
+				l.broken = err
+			}
+			return
+		}
+		if x.off += n; x.off == x.end {
+			l.bulk.popBulk()
+			x.streaming = false
+		}
+	}
+}
+
+// control queues a message about a stream and sends it if it can go now.
+func (l *link) control(h wire.Header, body []byte) {
+	h.Epoch = l.e.cfg.Epoch
+	l.ctl.push(h, body)
+	l.attend()
+}
+
+// acknowledged: all messages of s up to n are stable.
+func (l *link) acknowledged(s *stream, n uint64) {
+	if n <= s.acked {
+		return
+	}
+	if n > s.sent {
+		l.bad = fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent)
+		return
+	}
+	s.acked = n
+	var before *entry
+	for x := s.head; x != nil && x.header.Seq <= n; {
+		next := x.snext
+		if x.header.Kind == wire.Eager {
+			l.unkeep(x, before)
+		} else {
+			before = x
+		}
+		x = next
+	}
+	if l.queue.head != nil {
+		l.attend()
+	}
+}
+
+// finished: the receiver of an Offer has its body, or gave it back.
+func (l *link) finished(s *stream, seq uint64, flags uint8) {
+	x, before := s.find(seq)
+	if x == nil || x.header.Kind != wire.Offer {
+		return // a repetition, after the connection was made again
+	}
+	if x.streaming {
+		l.bulk.removeBulk(x)
+		x.streaming = false
+	}
+	if x.ticketed {
+		l.puller.Withdraw(x.env.Ticket)
+		x.ticketed = false
+	}
+	o := x.op
+	x.op, x.body = nil, nil
+	l.unkeep(x, before)
+	o.entry = nil
+	if flags&wire.Retracted != 0 {
+		o.err = ErrCancelled
+		l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
+	}
+	o.finish()
+}
+
+// accepted: the receiver of an Offer wants a span of its body.
+func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
+	x, _ := s.find(seq)
+	if x == nil || x.header.Kind != wire.Offer {
+		return
+	}
+	if span.End > uint64(len(x.body)) || span.Offset == span.End {
+		l.bad = fmt.Errorf("accepted bytes %d to %d of a message of %d bytes", span.Offset, span.End, len(x.body))
+		return
+	}
+	x.off, x.end = span.Offset, span.End
+	if !x.streaming {
+		x.streaming = true
+		l.bulk.pushBulk(x)
+	}
+	l.attend()
+}
+
+// retract asks the receiver of the Offer x for it back.
+func (l *link) retract(x *entry) {
+	l.control(wire.Header{Kind: wire.Retract, Source: x.header.Source, Dest: x.header.Dest, Seq: x.header.Seq}, nil)
+}
+
+// flushSoon has what Isend held back sent within a fraction of a millisecond,
+// should the program not wait for anything before.
+func (e *Engine) flushSoon() {
+	if e.cfg.Stepped || e.flushDue.Load() || e.flushDue.Swap(true) {
+		return
+	}
+	e.flushMu.Lock()
+	defer e.flushMu.Unlock()
+	if e.closed.Load() {
+		return
+	}
+	const soon = 50 * time.Microsecond
+	if e.flushTimer == nil {
+		e.flushTimer = time.AfterFunc(soon, e.flushAll)
+	} else {
+		e.flushTimer.Reset(soon)
+	}
+}
+
+func (e *Engine) flushAll() {
+	e.flushDue.Store(false)
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		l.pump()
+		l.mu.Unlock()
+	}
+}
+
+func (l *link) newEntry(s *stream) *entry {
+	x := l.free
+	if x == nil {
+		x = new(entry)
+	} else {
+		l.free = x.lnext
+	}
+	x.lnext, x.stream = nil, s
+	return x
+}
+
+func (l *link) freeEntry(x *entry) {
+	if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
+		l.e.bufs.put(x.body)
+	}
+	x.body, x.op, x.stream = nil, nil, nil
+	x.kept, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false
+	x.lnext = l.free
+	l.free = x
+}
+
+// A keptList is the entries of a link's log, in the order of their first
+// sending.
+type keptList struct{ head, tail *entry }
+
+func (k *keptList) push(x *entry) {
+	x.lprev, x.lnext = k.tail, nil
+	if k.tail == nil {
+		k.head = x
+	} else {
+		k.tail.lnext = x
+	}
+	k.tail = x
+}
+
+func (k *keptList) remove(x *entry) {
+	if x.lprev == nil {
+		k.head = x.lnext
+	} else {
+		x.lprev.lnext = x.lnext
+	}
+	if x.lnext == nil {
+		k.tail = x.lprev
+	} else {
+		x.lnext.lprev = x.lprev
+	}
+	x.lprev, x.lnext = nil, nil
+}
+
+// An entryQueue is a first-in first-out queue, linked by qnext or, for bodies
+// in parts, by bnext.
+type entryQueue struct{ head, tail *entry }
+
+func (q *entryQueue) push(x *entry) {
+	x.qnext = nil
+	if q.tail == nil {
+		q.head = x
+	} else {
+		q.tail.qnext = x
+	}
+	q.tail = x
+}
+
+func (q *entryQueue) pop() {
+	x := q.head
+	if q.head = x.qnext; q.head == nil {
+		q.tail = nil
+	}
+	x.qnext = nil
+}
+
+// remove takes out x, which need not be the head.
+func (q *entryQueue) remove(x *entry) {
+	var before *entry
+	for at := q.head; at != x; at = at.qnext {
+		before = at
+	}
+	if before == nil {
+		q.pop()
+		return
+	}
+	before.qnext = x.qnext
+	if q.tail == x {
+		q.tail = before
+	}
+	x.qnext = nil
+}
+
+func (q *entryQueue) pushBulk(x *entry) {
+	x.bnext = nil
+	if q.tail == nil {
+		q.head = x
+	} else {
+		q.tail.bnext = x
+	}
+	q.tail = x
+}
+
+func (q *entryQueue) popBulk() {
+	x := q.head
+	if q.head = x.bnext; q.head == nil {
+		q.tail = nil
+	}
+	x.bnext = nil
+}
+
+func (q *entryQueue) removeBulk(x *entry) {
+	var before *entry
+	for at := q.head; at != x; at = at.bnext {
+		before = at
+	}
+	if before == nil {
+		q.popBulk()
+		return
+	}
+	before.bnext = x.bnext
+	if q.tail == x {
+		q.tail = before
+	}
+	x.bnext = nil
+}
+
+// A ctlQueue holds control messages, in memory that is used again. There are
+// at most a few for each request of the peer.
+type ctlQueue struct {
+	ring     []ctlMessage
+	first, n int
+}
+
+type ctlMessage struct {
+	header wire.Header
+	body   [maxAcks * wire.StreamAckLen]byte
+	n      int
+}
+
+// maxAcks is how many streams one Ack speaks about.
+const maxAcks = 16
+
+func (q *ctlQueue) size() int         { return q.n }
+func (q *ctlQueue) head() *ctlMessage { return &q.ring[q.first] }
+
+func (q *ctlQueue) push(h wire.Header, body []byte) {
+	if q.n == len(q.ring) {
+		ring := make([]ctlMessage, max(8, 2*len(q.ring)))
+		for i := range q.n {
+			ring[i] = q.ring[(q.first+i)%len(q.ring)]
+		}
+		q.ring, q.first = ring, 0
+	}
+	m := &q.ring[(q.first+q.n)%len(q.ring)]
+	m.header = h
+	m.n = copy(m.body[:], body)
+	q.n++
+}
+
+func (q *ctlQueue) pop() {
+	q.first = (q.first + 1) % len(q.ring)
+	q.n--
+}
+
+// clear drops what the two ends find out again over the next connection.
+func (q *ctlQueue) clear() { q.first, q.n = 0, 0 }

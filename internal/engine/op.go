@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// Status says what a receive or probe found.
+type Status struct {
+	Source topology.Rank // in the world
+	Tag    int32
+	Bytes  int // length of the message as sent, also when it was truncated
+}
+
+type opKind uint8
+
+const (
+	opRecv opKind = iota + 1
+	opSend
+	opProbe  // wants to know of a message
+	opMprobe // wants to have it
+	opTask   // is worked on by a goroutine
+)
+
+func (k opKind) String() string {
+	return [...]string{"", "receive", "send", "probe", "mprobe", "task"}[k]
+}
+
+// An op is a request under way. It is used again after its Request was waited
+// for; state tells the uses apart.
+type op struct {
+	state atomic.Uint32          // which use this is, times two; plus one when what follows is final
+	wake  atomic.Pointer[waiter] // whom to wake when done; may be of a later use: wakes are hints
+
+	box  *Box // of the rank that asked; set once
+	self waiter
+
+	kind    opKind
+	context uint32
+	check   uint16
+	peer    topology.Rank // of whom or to whom; may be AnySource
+	tag     int32         // may be AnyTag
+	buf     []byte        // what is sent, or where it is received
+	order   uint64        // among the posted of its box
+
+	status Status
+	err    error
+	msg    *arrival // of a finished opMprobe; of a local opSend that waits for its receiver
+
+	prev, next *op // in the queue it is in
+	queue      *opList
+
+	// A receive whose body is on its way in parts.
+	seq       uint64
+	got, want uint64
+
+	// A send.
+	entry *entry
+}
+
+func (o *op) done() bool { return o.state.Load()&1 != 0 }
+
+// matches tells whether a message is for the receive or probe o.
+func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
+	return o.context == context && (o.peer == source || o.peer == AnySource) && (o.tag == tag || o.tag == AnyTag)
+}
+
+// finish makes o's result final and wakes who waits for it. After that o may
+// be in use for something else.
+func (o *op) finish() {
+	o.state.Store(o.state.Load() | 1) // nobody else changes it before it is done
+	if w := o.wake.Load(); w != nil {
+		w.signal()
+	}
+}
+
+// arrived sets o's status for a message of n bytes; o.buf has its start.
+func (o *op) arrived(h *wire.Header, n int) {
+	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n}
+	if n > len(o.buf) {
+		o.err = ErrTruncate
+	}
+	if h.Check != o.check {
+		o.err = &CheckError{Source: h.Source, Want: o.check, Got: h.Check}
+	}
+}
+
+// A CheckError: two ranks met in different collectives, or in one with
+// different roots.
+type CheckError struct {
+	Source    topology.Rank
+	Want, Got uint16
+}
+
+func (e *CheckError) Error() string { return "the ranks are not in the same collective" }
+
+// A waiter is a goroutine that sleeps until one of its ops is done.
+type waiter struct{ ch chan struct{} }
+
+func (w *waiter) signal() {
+	select {
+	case w.ch <- struct{}{}:
+	default:
+	}
+}
+
+// An opList is a queue of ops; each op is in at most one.
+type opList struct{ head, tail *op }
+
+func (l *opList) push(o *op) {
+	o.prev, o.next, o.queue = l.tail, nil, l
+	if l.tail == nil {
+		l.head = o
+	} else {
+		l.tail.next = o
+	}
+	l.tail = o
+}
+
+func (l *opList) remove(o *op) {
+	if o.prev == nil {
+		l.head = o.next
+	} else {
+		o.prev.next = o.next
+	}
+	if o.next == nil {
+		l.tail = o.prev
+	} else {
+		o.next.prev = o.prev
+	}
+	o.prev, o.next, o.queue = nil, nil, nil
+}
+
+// insert puts o back where its order says, after it was taken out too early.
+func (l *opList) insert(o *op) {
+	at := l.tail
+	for at != nil && at.order > o.order {
+		at = at.prev
+	}
+	o.prev, o.queue = at, l
+	if at == nil {
+		o.next, l.head = l.head, o
+	} else {
+		o.next, at.next = at.next, o
+	}
+	if o.next == nil {
+		l.tail = o
+	} else {
+		o.next.prev = o
+	}
+}

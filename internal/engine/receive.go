@@ -1,0 +1,451 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// incoming is a message between Place and Arrived, in one lane of a link.
+type incoming struct {
+	header  wire.Header
+	length  int
+	stream  *stream
+	op      *op      // its receive, or
+	arrival *arrival // the room it has until there is one
+	body    [maxControl]byte
+	placed  bool
+}
+
+// maxControl is the longest body of a control message.
+const maxControl = 1 << 10
+
+// Place implements transport.Receiver: it matches the message, so that its body
+// is written where the program wants it.
+func (l *link) Place(header []byte, n int) []byte {
+	in := &l.lanes[0]
+	if wire.Kind(header[0]) == wire.Data {
+		in = &l.lanes[1]
+	}
+	h := &in.header
+	in.op, in.arrival, in.stream, in.length, in.placed = nil, nil, nil, n, true
+	if err := h.Parse(header); err != nil {
+		l.refuse(err)
+		return nil
+	}
+	switch h.Kind {
+	case wire.Eager, wire.Offer:
+		return l.placeNumbered(in, n)
+	case wire.Data:
+		return l.placeData(in, n)
+	}
+	if n > maxControl {
+		l.refuse(fmt.Errorf("%v of %d bytes", h.Kind, n))
+		return nil
+	}
+	return in.body[:n]
+}
+
+func (l *link) placeNumbered(in *incoming, n int) []byte {
+	h := &in.header
+	s := l.streamOf(h.Source, h.Dest)
+	if s == nil {
+		return nil
+	}
+	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
+		l.mu.Lock()
+		l.acknowledged(s, h.Ack)
+		l.mu.Unlock()
+	}
+	in.stream = s
+	if h.Kind == wire.Offer {
+		if n != wire.EnvelopeLen {
+			l.refuse(fmt.Errorf("offer of %d bytes", n))
+			return nil
+		}
+		return in.body[:n]
+	}
+	switch {
+	case h.Seq <= s.got:
+		return nil // a repetition
+	case h.Seq != s.got+1:
+		l.refuse(fmt.Errorf("message %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
+		return nil
+	}
+	b := s.box
+	b.mu.Lock()
+	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+		b.mu.Unlock()
+		in.op = o
+		return o.buf[:min(n, len(o.buf))]
+	}
+	a := b.newArrivalLocked(h, n)
+	b.mu.Unlock()
+	b.hold(a, n)
+	in.arrival = a
+	return a.body
+}
+
+func (l *link) placeData(in *incoming, n int) []byte {
+	h := &in.header
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.parts {
+		if o.seq == h.Seq && o.status.Source == h.Source && o.box.rank == h.Dest {
+			if h.Offset() != o.got || uint64(n) > o.want-o.got {
+				l.refuse(fmt.Errorf("%d bytes at %d of a body of which %d to %d are due", n, h.Offset(), o.got, o.want))
+				return nil
+			}
+			in.op = o
+			return o.buf[o.got : o.got+uint64(n)]
+		}
+	}
+	l.refuse(fmt.Errorf("data of message %d of rank %d to rank %d, which was not accepted", h.Seq, h.Source, h.Dest))
+	return nil
+}
+
+// streamOf is the stream of a rank of the peer and one of ours; nil, and the
+// link refused, if they are not.
+func (l *link) streamOf(theirs, ours topology.Rank) *stream {
+	peers := l.e.peers
+	if int(theirs) >= len(peers) || int(ours) >= len(peers) || peers[theirs].link != l || peers[ours].box == nil {
+		l.refuse(fmt.Errorf("message of rank %d to rank %d", theirs, ours))
+		return nil
+	}
+	return peers[ours].box.streams.at(theirs)
+}
+
+// refuse notes that the peer sent what it must not.
+func (l *link) refuse(err error) {
+	if l.bad == nil {
+		l.bad = err
+	}
+}
+
+// Arrived implements transport.Receiver.
+func (l *link) Arrived(header, body []byte) {
+	in := &l.lanes[0]
+	if wire.Kind(header[0]) == wire.Data {
+		in = &l.lanes[1]
+	}
+	in.placed = false
+	if l.bad != nil {
+		return
+	}
+	switch h := &in.header; h.Kind {
+	case wire.Eager:
+		l.arrivedEager(in)
+	case wire.Offer:
+		l.arrivedOffer(in)
+	case wire.Data:
+		l.arrivedData(in, len(body))
+	default:
+		l.arrivedControl(h, body)
+	}
+}
+
+func (l *link) arrivedEager(in *incoming) {
+	h, s := &in.header, in.stream
+	if h.Seq <= s.got {
+		s.dirty = false // so that it is told again what we have
+		l.owe(s, in.length)
+		return
+	}
+	s.got = h.Seq
+	if l.keeps && !l.stable {
+		s.acks.Store(s.got)
+		l.owe(s, in.length)
+	}
+	if o := in.op; o != nil {
+		o.arrived(h, in.length)
+		o.finish()
+		return
+	}
+	b, a := s.box, in.arrival
+	b.mu.Lock()
+	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+		b.mu.Unlock()
+		b.take(o, a)
+		return
+	}
+	a.via = l
+	l.unexpectedBytes(len(a.body))
+	b.insertLocked(a)
+	b.mu.Unlock()
+}
+
+func (l *link) arrivedOffer(in *incoming) {
+	h, s := &in.header, in.stream
+	var env wire.Envelope
+	if err := env.Parse(in.body[:in.length]); err != nil {
+		l.refuse(err)
+		return
+	}
+	b := s.box
+	switch {
+	case h.Seq <= s.got:
+		l.offeredAgain(s, h)
+		return
+	case h.Seq != s.got+1:
+		l.refuse(fmt.Errorf("offer %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
+		return
+	}
+	s.got = h.Seq
+	if l.keeps && !l.stable {
+		s.acks.Store(s.got)
+		l.owe(s, 0)
+	}
+	l.mu.Lock()
+	s.offers = append(s.offers, h.Seq)
+	l.mu.Unlock()
+	b.mu.Lock()
+	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+		b.mu.Unlock()
+		l.fetch(o, h, &env)
+		return
+	}
+	a := b.newArrivalLocked(h, int(env.Length))
+	a.link, a.env = l, env
+	b.insertLocked(a)
+	b.mu.Unlock()
+}
+
+// offeredAgain answers an Offer that was here before the connection broke: if
+// it was answered with Done, that was lost.
+func (l *link) offeredAgain(s *stream, h *wire.Header) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(s.offers, h.Seq) {
+		return
+	}
+	done := wire.Header{Kind: wire.Done, Source: h.Source, Dest: h.Dest, Seq: h.Seq}
+	if slices.Contains(s.returned, h.Seq) {
+		done.Flags = wire.Retracted
+	}
+	l.control(done, nil)
+}
+
+func (l *link) arrivedData(in *incoming, n int) {
+	o := in.op
+	if o.got += uint64(n); o.got < o.want {
+		return
+	}
+	l.mu.Lock()
+	for i, p := range l.parts {
+		if p == o {
+			l.parts = append(l.parts[:i], l.parts[i+1:]...)
+			break
+		}
+	}
+	l.answer(o)
+	l.mu.Unlock()
+	o.finish()
+}
+
+func (l *link) arrivedControl(h *wire.Header, body []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch h.Kind {
+	case wire.Done, wire.Accept:
+		s := l.streamOf(h.Dest, h.Source) // they speak of our message
+		if s == nil {
+			return
+		}
+		if h.Kind == wire.Done {
+			l.finished(s, h.Seq, h.Flags)
+			return
+		}
+		span, err := wire.ParseSpan(body)
+		if err != nil {
+			l.refuse(err)
+			return
+		}
+		l.accepted(s, h.Seq, span)
+		l.pump()
+	case wire.Ack:
+		for len(body) > 0 {
+			a, rest, err := wire.ParseStreamAck(body)
+			if err != nil {
+				l.refuse(err)
+				return
+			}
+			if s := l.streamOf(a.Dest, a.Source); s != nil {
+				l.acknowledged(s, a.Seq)
+			}
+			body = rest
+		}
+	case wire.Retract:
+		l.retracted(h)
+	case wire.Press:
+		l.pressed = h.Flags&wire.Pressed != 0
+	default:
+		l.refuse(fmt.Errorf("unexpected %v", h.Kind))
+	}
+}
+
+// retracted: the sender of an Offer wants it back. It gets it if no receive
+// has it; otherwise a Done comes when that has ended.
+func (l *link) retracted(h *wire.Header) {
+	s := l.streamOf(h.Source, h.Dest)
+	if s == nil {
+		return
+	}
+	if h.Flags&wire.Retracted != 0 { // the peer has had the answer
+		s.returned = slices.DeleteFunc(s.returned, func(seq uint64) bool { return seq == h.Seq })
+		return
+	}
+	l.mu.Unlock() // a Box's lock comes first
+	b := s.box
+	b.mu.Lock()
+	a := b.unexpected.numbered(h.Source, h.Seq)
+	if a != nil {
+		b.removeLocked(a)
+		b.freeArrivalLocked(a)
+	}
+	b.mu.Unlock()
+	l.mu.Lock()
+	if a != nil {
+		s.answered(h.Seq)
+		s.returned = append(s.returned, h.Seq)
+		l.control(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: h.Source, Dest: h.Dest, Seq: h.Seq}, nil)
+		l.pump()
+	}
+}
+
+// A pull is a body to be fetched by who polls.
+type pull struct {
+	op     *op
+	ticket [wire.TicketLen]byte
+}
+
+// fetch has the body that was offered with h and env brought to the receive o.
+func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
+	o.arrived(h, int(env.Length))
+	o.seq = h.Seq
+	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case o.want == 0:
+		l.answer(o)
+		o.finish()
+	case env.Fetch && l.puller != nil:
+		l.pulling = append(l.pulling, pull{o, env.Ticket})
+		l.attend()
+	default:
+		l.parts = append(l.parts, o)
+		if l.conn != nil { // otherwise attach does it
+			l.accept(o)
+			l.pump()
+		}
+	}
+}
+
+// accept asks for the rest of o's body.
+func (l *link) accept(o *op) {
+	var body [wire.SpanLen]byte
+	wire.Span{Offset: o.got, End: o.want}.Put(body[:])
+	l.control(wire.Header{Kind: wire.Accept, Source: o.status.Source, Dest: o.box.rank, Seq: o.seq}, body[:])
+}
+
+// answer tells the sender of an Offer that the receive o has its body.
+func (l *link) answer(o *op) {
+	o.box.streams.at(o.status.Source).answered(o.seq)
+	l.control(wire.Header{Kind: wire.Done, Source: o.status.Source, Dest: o.box.rank, Seq: o.seq}, nil)
+	l.pump()
+}
+
+// startPulls begins to fetch what fetch asked for. Polling is held.
+func (l *link) startPulls() {
+	l.mu.Lock()
+	l.pulling, l.starting = l.starting[:0], l.pulling
+	l.mu.Unlock()
+	for _, p := range l.starting {
+		var id uint32
+		if n := len(l.freePulls); n > 0 {
+			id, l.freePulls = l.freePulls[n-1], l.freePulls[:n-1]
+			l.pulls[id] = p.op
+		} else {
+			id = uint32(len(l.pulls))
+			l.pulls = append(l.pulls, p.op)
+		}
+		l.e.pulling++
+		if err := l.puller.Pull(p.ticket, p.op.buf[:p.op.want], uint64(id)); err != nil {
+			l.e.pulling--
+			l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", p.op.want, p.op.status.Source, err))
+		}
+	}
+	clear(l.starting)
+}
+
+// Pulled implements transport.Receiver.
+func (l *link) Pulled(id uint64, err error) {
+	if id >= uint64(len(l.pulls)) || l.pulls[id] == nil {
+		panic("engine: a pull ended that was not started")
+	}
+	o := l.pulls[id]
+	l.pulls[id] = nil
+	l.e.pulling--
+	l.freePulls = append(l.freePulls, uint32(id))
+	if err != nil {
+		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+		return
+	}
+	l.mu.Lock()
+	l.answer(o)
+	l.mu.Unlock()
+	o.finish()
+}
+
+// owe notes that the peer is to be told that a message of n bytes of s is here.
+func (l *link) owe(s *stream, n int) {
+	l.owedBytes += logCost(n)
+	if !s.dirty {
+		s.dirty = true
+		l.dirty = append(l.dirty, s)
+	}
+}
+
+// sendAcks tells the peer what has arrived. Polling and mu are held.
+func (l *link) sendAcks() {
+	for len(l.dirty) > 0 {
+		var body [maxAcks * wire.StreamAckLen]byte
+		n := min(len(l.dirty), maxAcks)
+		for i, s := range l.dirty[:n] {
+			wire.StreamAck{Source: s.peer, Dest: s.box.rank, Seq: s.got}.Put(body[i*wire.StreamAckLen:])
+			s.dirty = false
+		}
+		l.dirty = l.dirty[:copy(l.dirty, l.dirty[n:])]
+		l.control(wire.Header{Kind: wire.Ack}, body[:n*wire.StreamAckLen])
+	}
+	l.owedBytes = 0
+	l.pump()
+}
+
+// unexpectedBytes counts the bytes that wait here for a receive. Too many, and
+// the peer must offer; few again, and it may send.
+func (l *link) unexpectedBytes(n int) {
+	held := l.unheld.Add(int64(n))
+	bound := int64(l.e.cfg.Unexpected)
+	if n > 0 && held > bound && held-int64(n) <= bound || n < 0 && held < bound/2 && held-int64(n) >= bound/2 {
+		l.pressDue.Store(true)
+		l.attend()
+	}
+}
+
+// tellPress tells the peer how it must send. mu is held.
+func (l *link) tellPress() {
+	l.pressDue.Store(false)
+	press := l.unheld.Load() > int64(l.e.cfg.Unexpected)/2
+	if press == l.press {
+		return
+	}
+	l.press = press
+	h := wire.Header{Kind: wire.Press}
+	if press {
+		h.Flags = wire.Pressed
+	}
+	l.control(h, nil)
+}

@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// A stream is what a rank knows of its messages to and from one peer: both are
+// numbered from 1.
+//
+// Of a peer in another process: the sending half is guarded by its link's mu,
+// the receiving half by Engine.polling. Of a peer in this process sent and got
+// are guarded by the receiver's Box.mu, and nothing else is used.
+type stream struct {
+	box  *Box
+	peer topology.Rank
+
+	sent       uint64 // number of the last message to the peer
+	acked      uint64 // all to this number are stable
+	head, tail *entry // those that are not, in order, linked by snext
+
+	got   uint64        // number of the last message from the peer
+	acks  atomic.Uint64 // got, where acknowledgements are wanted
+	dirty bool          // got grew since the peer was last told in an Ack
+
+	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
+	// with Done, and those given back of which the peer does not know yet.
+	offers, returned []uint64
+}
+
+// keep adds x to the messages that are not stable.
+func (s *stream) keep(x *entry) {
+	x.snext = nil
+	if s.tail == nil {
+		s.head = x
+	} else {
+		s.tail.snext = x
+	}
+	s.tail = x
+}
+
+// answered takes the Offer with that number off offers; false if it is not
+// there.
+func (s *stream) answered(seq uint64) bool {
+	i := slices.Index(s.offers, seq)
+	if i >= 0 {
+		s.offers = slices.Delete(s.offers, i, i+1)
+	}
+	return i >= 0
+}
+
+// find is the kept message with that number, and the one before it.
+func (s *stream) find(seq uint64) (x, before *entry) {
+	for x = s.head; x != nil && x.header.Seq != seq; x = x.snext {
+		before = x
+	}
+	return x, before
+}
+
+// drop removes x, which comes after before.
+func (s *stream) drop(x, before *entry) {
+	if before == nil {
+		s.head = x.snext
+	} else {
+		before.snext = x.snext
+	}
+	if s.tail == x {
+		s.tail = before
+	}
+	x.snext = nil
+}
+
+// An entry is a message to another process that is not stable, or not sent yet.
+type entry struct {
+	header wire.Header
+	body   []byte        // the program's while op is not nil; the log's otherwise
+	env    wire.Envelope // of an Offer
+	op     *op           // to finish when the body can be used again
+	stream *stream
+
+	kept       bool     // it is in its stream's and its link's log
+	queued     bool     // it is in link.queue
+	gone       bool     // stable while queued to be sent again: skip and free
+	streaming  bool     // it is in link.bulk
+	retracting bool     // its sender wants it back
+	off, end   uint64   // of the body: what is still to be sent as Data
+	ticketed   bool     // env.Ticket is offered
+	small      [64]byte // room for a short body of the log's
+
+	snext        *entry // in stream
+	qnext        *entry // in link.queue
+	bnext        *entry // in link.bulk
+	lprev, lnext *entry // in link.kept; lnext also links free entries
+}
+
+// cost is what the entry counts against the bound of the log.
+func (x *entry) cost() int { return logCost(len(x.body)) }
+
+func logCost(n int) int { return n + 128 }
+
+// A streamTable finds the stream of a peer. Peers that a rank never talks to
+// cost it nothing but a share of a page.
+type streamTable struct {
+	pages []atomic.Pointer[streamPage]
+	box   *Box
+}
+
+const pageStreams = 64
+
+type streamPage [pageStreams]atomic.Pointer[stream]
+
+func (t *streamTable) init(b *Box, size int) {
+	t.box = b
+	t.pages = make([]atomic.Pointer[streamPage], (size+pageStreams-1)/pageStreams)
+}
+
+// at is the stream of r, made if it is not there.
+func (t *streamTable) at(r topology.Rank) *stream {
+	page := t.pages[uint32(r)/pageStreams].Load()
+	if page != nil {
+		if s := page[uint32(r)%pageStreams].Load(); s != nil {
+			return s
+		}
+	}
+	return t.make(r)
+}
+
+func (t *streamTable) make(r topology.Rank) *stream {
+	slot := &t.pages[uint32(r)/pageStreams]
+	slot.CompareAndSwap(nil, new(streamPage))
+	s := &slot.Load()[uint32(r)%pageStreams]
+	s.CompareAndSwap(nil, &stream{box: t.box, peer: r})
+	return s.Load()
+}
+
+// all calls f for every stream there is.
+func (t *streamTable) all(f func(*stream)) {
+	for i := range t.pages {
+		page := t.pages[i].Load()
+		if page == nil {
+			continue
+		}
+		for k := range page {
+			if s := page[k].Load(); s != nil {
+				f(s)
+			}
+		}
+	}
+}

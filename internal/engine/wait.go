@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Call names what the program called, for who asks why it waits.
+type Call struct {
+	Op string // "Recv"
+}
+
+// A goal is what a goroutine waits for: one op, or any of several.
+type goal struct {
+	one *op
+	any []Request
+}
+
+func (g *goal) reached() bool {
+	if g.one != nil {
+		return g.one.done()
+	}
+	for i := range g.any {
+		if r := &g.any[i]; r.op != nil && r.finished() {
+			return true
+		}
+	}
+	return false
+}
+
+// spinPolicy is how a waiting caller polls before it sleeps.
+type spinPolicy struct {
+	budget  time.Duration
+	yieldOS bool // the host has more ranks than cores: let them run
+	yieldGo bool // the process has other ranks: let them run
+}
+
+func newSpinPolicy(c Config, local int) spinPolicy {
+	p := spinPolicy{budget: c.Spin, yieldOS: c.Crowded && len(c.Processes) > 1, yieldGo: local > 1}
+	switch {
+	case c.Spin < 0:
+		p.budget = 0
+	case c.Spin > 0:
+	case len(c.Processes) == 1:
+		p.budget = 2 * time.Microsecond
+	case c.Crowded:
+		p.budget = 500 * time.Microsecond
+	default:
+		p.budget = 200 * time.Microsecond
+	}
+	return p
+}
+
+// await returns nil when g is reached. Otherwise the context has ended, or the
+// engine has failed; g's requests are still under way.
+func (e *Engine) await(ctx context.Context, c Call, b *Box, g goal) error {
+	if g.reached() || e.spinFor(&g, ctx.Done()) {
+		return nil
+	}
+	return e.sleepFor(ctx, c, b, &g)
+}
+
+// spinFor polls until g is reached or the budget is spent.
+func (e *Engine) spinFor(g *goal, cancelled <-chan struct{}) bool {
+	var since time.Time
+	for i := uint32(1); ; i++ {
+		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
+			for {
+				moved := e.pollAll()
+				if g.reached() {
+					e.leave()
+					return true
+				}
+				if moved {
+					since = time.Time{}
+				} else if i++; e.pause(i, &since) {
+					e.leave()
+					return false
+				}
+			}
+		}
+		if g.reached() {
+			return true
+		}
+		if e.pause(i, &since) {
+			return g.reached()
+		}
+	}
+}
+
+// pause lets others run between the i-th poll for nothing and the next. True
+// when the budget is spent.
+func (e *Engine) pause(i uint32, since *time.Time) bool {
+	switch {
+	case e.spin.yieldOS:
+		if e.spin.yieldGo {
+			runtime.Gosched()
+		}
+		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		if i&3 != 0 {
+			return false
+		}
+	case e.spin.yieldGo:
+		runtime.Gosched()
+		if i&3 != 0 {
+			return false
+		}
+	default:
+		if i&63 != 0 {
+			return false
+		}
+		if i&1023 == 0 {
+			runtime.Gosched()
+		}
+	}
+	now := time.Now()
+	if since.IsZero() {
+		*since = now
+	}
+	return now.Sub(*since) >= e.spin.budget
+}
+
+// pollAll polls every connection once and does what is due. Polling is held.
+func (e *Engine) pollAll() (moved bool) {
+	for _, l := range *e.active.Load() {
+		m, err := l.conn.Poll(l)
+		if m {
+			moved = true
+		}
+		if err != nil || l.bad != nil {
+			l.lost(err)
+			return true // the list has changed
+		}
+		if l.attention.Load() && l.service() {
+			moved = true
+		}
+		if l.owedBytes > e.ackEvery {
+			l.mu.Lock()
+			l.sendAcks()
+			l.mu.Unlock()
+		}
+	}
+	if moved && e.armed.Load() {
+		e.armed.Store(false)
+	}
+	return moved
+}
+
+// service does what is due on a link besides polling its connection: true if
+// that was something to poll on for. Polling is held.
+func (l *link) service() bool {
+	l.mu.Lock()
+	if l.broken != nil {
+		l.mu.Unlock()
+		l.lost(nil)
+		return true
+	}
+	if l.pressDue.Load() {
+		l.tellPress()
+	}
+	pulls := len(l.pulling) > 0
+	l.pump()
+	l.mu.Unlock()
+	if pulls {
+		l.startPulls()
+	}
+	return pulls
+}
+
+// Progress polls until nothing moves, unless somebody else does.
+func (e *Engine) Progress() {
+	if len(*e.active.Load()) == 0 || !e.polling.TryLock() {
+		return
+	}
+	for e.pollAll() {
+	}
+	e.leave()
+}
+
+// leave gives up polling. If goroutines sleep, the connections are armed, so
+// that somebody goes on when something comes.
+func (e *Engine) leave() {
+	e.polls++
+	for {
+		e.polling.Unlock()
+		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
+			return
+		}
+		if e.pollAll() {
+			continue
+		}
+		if e.arm(); e.pulling > 0 {
+			e.polling.Unlock()
+			return // watch goes on
+		}
+	}
+}
+
+// arm has every connection call wake. Polling is held.
+func (e *Engine) arm() {
+	if e.pulling > 0 { // they go on by being polled
+		e.wake()
+		return
+	}
+	e.armed.Store(true)
+	for _, l := range *e.active.Load() {
+		if l.owedBytes > 0 {
+			l.mu.Lock()
+			l.sendAcks()
+			l.mu.Unlock()
+		}
+		l.conn.Arm(e.wakeMe)
+	}
+}
+
+// wake is called by a connection on which something has come.
+func (e *Engine) wake() {
+	e.armed.Store(false)
+	select {
+	case e.woken <- struct{}{}:
+	default:
+	}
+}
+
+// watch looks after the connections while no caller does. It polls when one of
+// them calls wake, and arms them when nobody has polled for a while, so that
+// others are not held up by a program that computes.
+func (e *Engine) watch() {
+	select {
+	case <-e.ready:
+	case <-e.stop:
+		return
+	}
+	const pace = 5 * time.Millisecond
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for last := uint(0); ; {
+		select {
+		case <-e.woken:
+			e.Progress()
+			continue
+		case <-tick.C:
+		case <-e.stop:
+			return
+		}
+		if e.armed.Load() || !e.polling.TryLock() {
+			continue
+		}
+		if e.polls == last { // nobody else has polled since
+			for e.pollAll() {
+			}
+			e.arm()
+		}
+		last = e.polls
+		e.polling.Unlock()
+	}
+}
+
+// A wait is a call that sleeps, for who asks.
+type wait struct {
+	id    uint64
+	call  Call
+	since time.Time
+	until time.Time // when the context ends; zero: never
+	goal  goal
+	pcs   [16]uintptr
+	npcs  int
+}
+
+var waitPool = sync.Pool{New: func() any { return new(wait) }}
+
+// sleepFor sleeps until g is reached, the context ends or the engine fails.
+func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
+	w := waitPool.Get().(*wait)
+	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
+	w.until, _ = ctx.Deadline()
+	w.npcs = runtime.Callers(3, w.pcs[:])
+	b.mu.Lock()
+	b.waits = append(b.waits, w)
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		for i := range b.waits {
+			if b.waits[i] == w {
+				b.waits = append(b.waits[:i], b.waits[i+1:]...)
+				break
+			}
+		}
+		b.mu.Unlock()
+		w.goal = goal{}
+		waitPool.Put(w)
+	}()
+	sleeper := g.sleeper()
+	e.parked.Add(1)
+	defer e.parked.Add(-1)
+	for !g.reached() {
+		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
+			for e.pollAll() {
+			}
+			if g.reached() {
+				e.leave()
+				return nil
+			}
+			e.arm()
+			e.leave()
+			if g.reached() {
+				return nil
+			}
+		}
+		select {
+		case <-sleeper.ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.dead:
+			return e.err()
+		}
+	}
+	return nil
+}
+
+// sleeper is whom g's ops will wake.
+func (g *goal) sleeper() *waiter {
+	if o := g.one; o != nil {
+		select {
+		case <-o.self.ch: // of an earlier use
+		default:
+		}
+		o.wake.Store(&o.self)
+		return &o.self
+	}
+	w := &waiter{ch: make(chan struct{}, 1)}
+	for i := range g.any {
+		if r := &g.any[i]; r.op != nil {
+			r.op.wake.Store(w)
+		}
+	}
+	return w
+}

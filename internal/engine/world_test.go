@@ -1,0 +1,92 @@
+package engine_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/mem"
+)
+
+// A world is several processes in one, joined by a mem network.
+type world struct {
+	engines []*engine.Engine
+	fabrics []*fabric.Fabric
+	boxes   []*engine.Box // by rank
+	network *mem.Network
+}
+
+// newWorld starts processes with that many ranks each.
+func newWorld(t testing.TB, cfg engine.Config, ranks ...int) *world {
+	return newWorldOn(t, cfg, func(process int) transport.Endpoint { return nil }, ranks...)
+}
+
+func newWorldOn(t testing.TB, cfg engine.Config, listen func(process int) transport.Endpoint, ranks ...int) *world {
+	w := &world{network: mem.NewNetwork(mem.Options{})}
+	next := topology.Rank(0)
+	for _, n := range ranks {
+		var of []topology.Rank
+		for range n {
+			of = append(of, next)
+			next++
+		}
+		cfg.Processes = append(cfg.Processes, of)
+	}
+	addrs := make([][]transport.Addr, len(ranks))
+	for i := range ranks {
+		ep := listen(i)
+		if ep == nil {
+			mine, err := w.network.Listen(fmt.Sprint(i))
+			require.NoError(t, err)
+			ep = mine
+		}
+		f := fabric.New(len(ranks), fabric.Options{Process: i, Endpoints: []transport.Endpoint{ep}, Log: slog.New(slog.DiscardHandler)})
+		c := cfg
+		c.Process = i
+		c.Connect = f.Connect
+		c.Fail = func(err error) { t.Logf("process %d failed: %v", i, err) }
+		e := engine.New(c)
+		w.engines = append(w.engines, e)
+		w.fabrics = append(w.fabrics, f)
+		addrs[i] = f.Addrs()
+		for _, r := range cfg.Processes[i] {
+			w.boxes = append(w.boxes, e.Box(r))
+		}
+	}
+	for i, f := range w.fabrics {
+		f.Start(w.engines[i], addrs)
+	}
+	t.Cleanup(func() {
+		for i, e := range w.engines {
+			e.Close()
+			w.fabrics[i].Close()
+		}
+	})
+	return w
+}
+
+// run runs f as every rank and waits for all.
+func (w *world) run(t testing.TB, f func(b *engine.Box) error) {
+	t.Helper()
+	errs := make(chan error, len(w.boxes))
+	for _, b := range w.boxes {
+		go func() {
+			err := f(b)
+			if err != nil {
+				err = fmt.Errorf("rank %d: %w", b.Rank(), err)
+			}
+			errs <- err
+		}()
+	}
+	for range w.boxes {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+// Package process assembles one process of a job: it joins the agent that
+// started it, listens on its networks, and gives the library its engine.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma"
+	"github.com/mpiv/mpiv/transport/rdma/shm"
+	"github.com/mpiv/mpiv/transport/tcp"
+)
+
+// ErrStopped is why calls fail after the agent has ended the job.
+var ErrStopped = errors.New("the job was stopped")
+
+// Describe says in words what the check of a collective's messages stands for.
+type Describe func(check uint16) string
+
+// A Process is this process's part in a job.
+type Process struct {
+	agent    *control.Conn
+	index    int
+	options  control.Options
+	describe Describe
+
+	engine *engine.Engine
+	fabric *fabric.Fabric
+
+	stopped  chan struct{} // closed when the agent has said Stop, or is gone
+	reason   error         // why; nil if all have finished; set before stopped is closed
+	finished sync.WaitGroup
+
+	mu   sync.Mutex // guards what follows
+	ends map[topology.Rank]bool
+}
+
+// Launched tells whether this process was started as a part of a job.
+func Launched() bool { return os.Getenv(control.EnvSocket) != "" }
+
+// Join takes this process's part in the job that started it: it returns when
+// all processes of the job have come so far. The caller must Leave.
+func Join(describe Describe) (*Process, error) {
+	index, err := strconv.Atoi(os.Getenv(control.EnvProcess))
+	if err != nil {
+		return nil, fmt.Errorf("%s in the environment: %w", control.EnvProcess, err)
+	}
+	socket := os.Getenv(control.EnvSocket)
+	agent, err := control.Dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
+	os.Unsetenv(control.EnvProcess)
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), ends: make(map[topology.Rank]bool)}
+	if err := p.join(filepath.Dir(socket)); err != nil {
+		agent.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) join(dir string) error {
+	welcome, err := p.agent.Receive()
+	if err != nil || welcome.Welcome == nil {
+		return fmt.Errorf("the agent did not say welcome (is mpivrun of the same version?): %v", err)
+	}
+	p.options = welcome.Welcome.Options
+	endpoints, err := p.listen(dir, welcome.Welcome.Token)
+	if err != nil {
+		return err
+	}
+	// The number of processes is known at Start; one wish for each is the most.
+	closeAll := func() {
+		for _, ep := range endpoints {
+			ep.Close()
+		}
+	}
+	hello := control.Hello{Version: control.Version, Process: p.index, PID: os.Getpid()}
+	for _, ep := range endpoints {
+		hello.Addrs = append(hello.Addrs, string(ep.Addr()))
+	}
+	if err := p.agent.Send(control.Message{Hello: &hello}); err != nil {
+		closeAll()
+		return fmt.Errorf("say hello to the agent: %w", err)
+	}
+	m, err := p.agent.Receive()
+	if err != nil || m.Start == nil {
+		closeAll()
+		if err == nil && m.Stop != nil {
+			err = errors.New(m.Stop.Reason)
+		}
+		return fmt.Errorf("the job did not start: %v", err)
+	}
+	p.start(m.Start, endpoints)
+	return nil
+}
+
+// listen opens this process's endpoints on the networks of the job, best first.
+func (p *Process) listen(dir string, token []byte) ([]transport.Endpoint, error) {
+	var endpoints []transport.Endpoint
+	allowed := p.options.Transports
+	if len(allowed) == 0 {
+		allowed = []string{"shm", "tcp"}
+	}
+	for _, name := range allowed {
+		var ep transport.Endpoint
+		var err error
+		switch name {
+		case "shm":
+			var d *shm.Domain
+			if d, err = shm.Listen(filepath.Join(dir, fmt.Sprintf("p%d.sock", p.index)), shm.Options{}); err == nil {
+				ep = rdma.New(d)
+			}
+		case "tcp":
+			ep, err = tcp.Listen(context.Background(), tcp.Options{Secret: [16]byte(token)})
+		default:
+			err = fmt.Errorf("this program has no transport %q", name)
+		}
+		if err != nil {
+			for _, ep := range endpoints {
+				ep.Close()
+			}
+			return nil, fmt.Errorf("listen on %s: %w", name, err)
+		}
+		endpoints = append(endpoints, ep)
+	}
+	return endpoints, nil
+}
+
+func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	p.fabric = fabric.New(len(s.Processes), fabric.Options{Process: p.index, Endpoints: endpoints, Log: log})
+	cfg := engine.Config{
+		Process:  p.index,
+		Keep:     p.options.Survive != "none",
+		LogBytes: p.options.LogBytes,
+		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
+		Connect:  p.fabric.Connect,
+		Fail:     p.failed,
+		Log:      log,
+	}
+	here, onHost := s.Processes[p.index].Host, 0
+	addrs := make([][]transport.Addr, len(s.Processes))
+	for i, q := range s.Processes {
+		ranks := make([]topology.Rank, len(q.Ranks))
+		for k, r := range q.Ranks {
+			ranks[k] = topology.Rank(r)
+		}
+		cfg.Processes = append(cfg.Processes, ranks)
+		for _, a := range q.Addrs {
+			addrs[i] = append(addrs[i], transport.Addr(a))
+		}
+		if q.Host == here {
+			onHost++
+		}
+	}
+	cfg.Crowded = onHost > runtime.NumCPU()
+	if os.Getenv("GOMAXPROCS") == "" {
+		// One more than the ranks that compute: with every P busy, nothing
+		// would look at the network for milliseconds (golang/go#51651).
+		runtime.GOMAXPROCS(min(len(s.Processes[p.index].Ranks), runtime.NumCPU()) + 1)
+	}
+	p.engine = engine.New(cfg)
+	p.fabric.Start(p.engine, addrs)
+	p.finished.Go(p.listenToAgent)
+	p.finished.Go(p.reportWhenStuck)
+}
+
+// Engine is the message core of this process.
+func (p *Process) Engine() *engine.Engine { return p.engine }
+
+// Check tells whether costly checks of the program are wanted.
+func (p *Process) Check() bool { return p.options.Check }
+
+// Stopped is closed when the job has ended, for whatever reason.
+func (p *Process) Stopped() <-chan struct{} { return p.stopped }
+
+// Err is why the job ended before all ranks had finished; nil if it did not. It
+// may be asked once Stopped is closed.
+func (p *Process) Err() error { return p.reason }
+
+// listenToAgent does what the agent says, until the job ends.
+func (p *Process) listenToAgent() {
+	defer close(p.stopped)
+	for {
+		m, err := p.agent.Receive()
+		switch {
+		case err != nil:
+			if !errors.Is(err, net.ErrClosed) {
+				p.reason = fmt.Errorf("%w: mpivrun is gone", ErrStopped)
+				p.engine.Fail(p.reason)
+			}
+			return
+		case m.Ask != nil:
+			r := p.Report()
+			r.ID = m.Ask.ID
+			p.agent.Send(control.Message{Report: &r}) // if that fails, Receive will
+		case m.Stop != nil:
+			if m.Stop.Reason != "" {
+				p.reason = fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)
+				p.engine.Fail(p.reason)
+			}
+			return
+		}
+	}
+}
+
+// Ended tells the agent that a rank of this process has returned from run.
+func (p *Process) Ended(r topology.Rank, err error, code int) {
+	p.mu.Lock()
+	p.ends[r] = true
+	p.mu.Unlock()
+	select {
+	case <-p.stopped:
+		return // whatever it says, that is the reason
+	default:
+	}
+	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil)}}}
+	if err != nil {
+		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error()}}
+	}
+	p.agent.Send(m) // if that fails, the agent is gone, and Leave will say so
+}
+
+// failed tells the agent that the message core of this process cannot go on.
+func (p *Process) failed(err error) {
+	if errors.Is(err, ErrStopped) || errors.Is(err, engine.ErrClosed) {
+		return
+	}
+	p.mu.Lock()
+	all := len(p.ends) == len(p.engine.Local())
+	p.mu.Unlock()
+	if all {
+		return // others have left already
+	}
+	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(p.engine.Local()[0]), Code: 1, Error: err.Error()}})
+}
+
+// Leave waits until all processes have finished, so that everything this one
+// has sent arrives, and frees what it holds. The error says why the job ended
+// before.
+func (p *Process) Leave() error {
+	<-p.stopped
+	err := p.reason
+	p.agent.Close()
+	p.engine.Close()
+	p.fabric.Close()
+	p.finished.Wait()
+	return err
+}
+
+// Kill frees nothing and waits for nobody: the job has failed here, and the
+// agent knows.
+func (p *Process) Kill() { p.agent.Close() }
+
+// Ranks is the ranks of this process.
+func (p *Process) Ranks() []topology.Rank { return slices.Clone(p.engine.Local()) }

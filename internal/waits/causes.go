@@ -1,0 +1,172 @@
+package waits
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxCauses bounds how many sentences of one kind are said.
+const maxCauses = 6
+
+// causes says what is wrong in d, the most telling first.
+func (g graph) causes(d *Deadlock) []string {
+	var all []obstacle
+	for _, m := range d.Ranks {
+		all = append(all, g.obstacles(g.ranks[m])...)
+	}
+	found := mismatches(all)
+	if len(found) == 0 && d.Cycle != nil {
+		found = append(found, cycleSentence(d.Cycle))
+	}
+	found = append(found, g.deserted(all)...)
+	if len(found) == 0 {
+		found = append(found, rankList(d.Ranks)+" wait for each other, and none of them can be the first")
+	}
+	return append(found, misnamed(all)...)
+}
+
+// bound keeps the first sentences.
+func bound(sentences []string) []string {
+	if more := len(sentences) - maxCauses; more > 0 {
+		sentences = append(sentences[:maxCauses], fmt.Sprintf("and %s of this kind", count(more, "more case")))
+	}
+	return sentences
+}
+
+// A step is one collective call on one communicator, of which all members must
+// make the same.
+type step struct {
+	context uint32
+	number  string
+}
+
+// mismatches finds collectives in which members disagree: on which it is, or on
+// its root.
+func mismatches(all []obstacle) []string {
+	type place struct{ what, where string }
+	steps := map[step]map[place][]int{}
+	comm := map[step]string{}
+	for _, o := range all {
+		name, number, detail := cutCollective(o.need.Collective)
+		if number == "" {
+			continue
+		}
+		s := step{o.need.Context, number}
+		if steps[s] == nil {
+			steps[s] = map[place][]int{}
+		}
+		comm[s] = o.need.Comm
+		at := place{name + " number " + number + detail, o.wait.Where}
+		if !slices.Contains(steps[s][at], o.rank) {
+			steps[s][at] = append(steps[s][at], o.rank)
+		}
+	}
+	var found []string
+	for _, s := range slices.SortedFunc(maps.Keys(steps), func(a, b step) int {
+		return cmp.Or(cmp.Compare(a.context, b.context), cmp.Compare(len(a.number), len(b.number)), cmp.Compare(a.number, b.number))
+	}) {
+		whats := map[string]bool{}
+		names := map[string]bool{}
+		for at := range steps[s] {
+			whats[at.what] = true
+			name, _, _ := cutCollective(at.what)
+			names[name] = true
+		}
+		if len(whats) < 2 {
+			continue
+		}
+		places := slices.SortedFunc(maps.Keys(steps[s]), func(a, b place) int {
+			return slices.Compare(steps[s][a], steps[s][b])
+		})
+		var parts []string
+		for _, at := range places {
+			verb := ""
+			if len(parts) == 0 {
+				verb = are(steps[s][at]) + " "
+			}
+			parts = append(parts, fmt.Sprintf("%s %sin %s%s", rankList(steps[s][at]), verb, at.what, inBrackets(at.where)))
+		}
+		rule := "all members must call the same collectives in the same order"
+		if len(names) == 1 {
+			rule = "all members must give the same root"
+		}
+		found = append(found, fmt.Sprintf("on %s, %s: %s", comm[s], strings.Join(parts, ", "), rule))
+	}
+	return bound(found)
+}
+
+// cutCollective takes "Bcast number 3, root 0" apart: "Bcast", "3", ", root 0".
+func cutCollective(c string) (name, number, detail string) {
+	name, rest, ok := strings.Cut(c, " number ")
+	if !ok {
+		return c, "", ""
+	}
+	if i := strings.IndexByte(rest, ','); i >= 0 {
+		return name, rest[:i], rest[i:]
+	}
+	return name, rest, ""
+}
+
+// cycleSentence names the ranks of a cycle in order.
+func cycleSentence(cycle []int) string {
+	if len(cycle) == 1 {
+		return fmt.Sprintf("rank %d waits for itself", cycle[0])
+	}
+	var parts []string
+	for i, r := range cycle {
+		if len(cycle) > 16 && i == 8 {
+			parts = append(parts, fmt.Sprintf("… (%d more)", len(cycle)-16))
+		}
+		if len(cycle) > 16 && i >= 8 && i < len(cycle)-8 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("rank %d", r))
+	}
+	parts = append(parts, fmt.Sprintf("rank %d", cycle[0]))
+	return "each waits for the next: " + strings.Join(parts, " → ")
+}
+
+// deserted finds those who wait for ranks that have finished.
+func (g graph) deserted(all []obstacle) []string {
+	var found []string
+	for _, o := range all {
+		ps := peers(o.need)
+		if slices.ContainsFunc(ps, func(p int) bool { return g.ranks[p].State != "finished" }) {
+			continue
+		}
+		call := o.wait.Op + inBrackets(o.wait.Where)
+		gone := rankList(ps) + " " + have(ps)
+		switch {
+		case o.need.Collective != "":
+			found = append(found, fmt.Sprintf("%s finished without taking part in %s, in which rank %d waits%s", gone, o.need.Collective, o.rank, inBrackets(o.wait.Where)))
+		case o.need.What == "receive":
+			found = append(found, fmt.Sprintf("%s finished without receiving what rank %d sends in %s", gone, o.rank, call))
+		default:
+			found = append(found, fmt.Sprintf("%s finished without sending what rank %d waits for in %s", gone, o.rank, call))
+		}
+	}
+	return bound(found)
+}
+
+// misnamed finds receives for which a message did come, by another tag.
+func misnamed(all []obstacle) []string {
+	var found []string
+	for _, o := range all {
+		if len(o.need.Unexpected) == 0 {
+			continue
+		}
+		tags := slices.Clone(o.need.Unexpected)
+		slices.Sort(tags)
+		tags = slices.Compact(tags)
+		has := fmt.Sprintf("a message with tag %d: was that meant?", tags[0])
+		if len(tags) > 1 {
+			has = fmt.Sprintf("messages with tags %s: was one of them meant?", joinNumbers(tags))
+		}
+		found = append(found, fmt.Sprintf("rank %d wants tag %d from %s in %s, and has from there, unreceived, %s",
+			o.rank, o.need.Tag, rankList(peers(o.need)), o.wait.Op+inBrackets(o.wait.Where), has))
+	}
+	return bound(found)
+}

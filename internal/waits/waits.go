@@ -1,0 +1,165 @@
+// Package waits explains who waits for whom, from what the ranks of a job
+// report, and finds those that wait in vain.
+package waits
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// An Explanation is what reports tell about a job, for people.
+type Explanation struct {
+	Waits    []string  // a sentence for each blocking call, by rank
+	Running  []int     // ranks that compute, or did not tell, ascending
+	Finished []int     // ascending
+	Deadlock *Deadlock // nil: none is proven
+}
+
+// A Deadlock is ranks none of which can go on: each can only be freed by others
+// of them, or by ranks that have finished.
+//
+// Reports are not of one instant, so what looks like a deadlock may have been a
+// message on its way. [Explanation.Confirms] settles it.
+type Deadlock struct {
+	Ranks  []int    // ascending
+	Cycle  []int    // each waits for the next and the last for the first; nil if there is no cycle
+	Causes []string // what is wrong, a sentence each, the most telling first
+
+	members map[int]*rank // Ranks
+	closed  map[int]bool  // Ranks and those that have finished
+}
+
+// A rank is what one rank has reported.
+type rank struct {
+	control.RankReport
+	process        int
+	sent, received map[int]uint64 // by peer
+}
+
+// Explain explains reports, which were made at about now. A rank that is in
+// none of them is taken to be running.
+func Explain(now time.Time, reports []control.Report) Explanation {
+	ranks := map[int]*rank{}
+	for _, rep := range reports {
+		for _, rr := range rep.Ranks {
+			ranks[rr.Rank] = &rank{rr, rep.Process, counts(rr.Sent), counts(rr.Received)}
+		}
+	}
+	var e Explanation
+	for _, r := range sorted(ranks) {
+		switch r.State {
+		case "finished":
+			e.Finished = append(e.Finished, r.Rank)
+		case "waiting":
+		default:
+			e.Running = append(e.Running, r.Rank)
+		}
+		for _, w := range r.Waits {
+			e.Waits = append(e.Waits, waitSentence(now, r.Rank, w))
+		}
+	}
+	e.Deadlock = findDeadlock(ranks)
+	return e
+}
+
+// Doing says of each rank in reports what it is doing, in a few words.
+func Doing(now time.Time, reports []control.Report) map[int]string {
+	doing := map[int]string{}
+	for _, rep := range reports {
+		for _, rr := range rep.Ranks {
+			text := rr.State
+			if len(rr.Waits) > 0 {
+				w := rr.Waits[0]
+				text = "in " + w.Op + inBrackets(w.Where)
+				if w.Since > 0 {
+					text += " for " + duration(now.Sub(time.Unix(0, w.Since)))
+				}
+			}
+			doing[rr.Rank] = text
+		}
+	}
+	return doing
+}
+
+func counts(cs []control.Count) map[int]uint64 {
+	m := make(map[int]uint64, len(cs))
+	for _, c := range cs {
+		m[c.Peer] = c.N
+	}
+	return m
+}
+
+func sorted(ranks map[int]*rank) []*rank {
+	all := make([]*rank, 0, len(ranks))
+	for _, r := range ranks {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *rank) int { return a.Rank - b.Rank })
+	return all
+}
+
+// Confirms is true if all ranks of the deadlock in before, which was explained
+// earlier, are in the one in e, in the same calls and with the same counts of
+// messages: nothing was on its way, so it is one.
+func (e Explanation) Confirms(before Explanation) bool {
+	if e.Deadlock == nil || before.Deadlock == nil {
+		return false
+	}
+	for n, was := range before.Deadlock.members {
+		is := e.Deadlock.members[n]
+		if is == nil || is.process != was.process || !slices.Equal(callIDs(is), callIDs(was)) ||
+			!sameCounts(is.sent, was.sent, before.Deadlock.closed) || !sameCounts(is.received, was.received, before.Deadlock.closed) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameCounts is true if a and b agree about each of peers.
+func sameCounts(a, b map[int]uint64, peers map[int]bool) bool {
+	for _, m := range []map[int]uint64{a, b} {
+		for p := range m {
+			if peers[p] && a[p] != b[p] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func callIDs(r *rank) []uint64 {
+	ids := make([]uint64, len(r.Waits))
+	for i, w := range r.Waits {
+		ids[i] = w.ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// maxLines bounds what String prints about single calls.
+const maxLines = 40
+
+// String is e as indented lines.
+func (e Explanation) String() string {
+	var lines []string
+	if e.Deadlock != nil {
+		lines = append(lines, e.Deadlock.Causes...)
+	}
+	lines = append(lines, e.Waits[:min(len(e.Waits), maxLines)]...)
+	if more := len(e.Waits) - maxLines; more > 0 {
+		lines = append(lines, "and "+count(more, "more call"))
+	}
+	if len(e.Running) > 0 {
+		lines = append(lines, rankList(e.Running)+" "+are(e.Running)+" running")
+	}
+	if len(e.Finished) > 0 {
+		lines = append(lines, rankList(e.Finished)+" "+have(e.Finished)+" finished")
+	}
+	if len(lines) == 0 {
+		return "  nothing is known of any rank"
+	}
+	return "  " + strings.Join(lines, "\n  ")
+}

@@ -1,0 +1,30 @@
+package mpiv
+
+import "context"
+
+// Barrier returns when all ranks of c have called it.
+//
+// By dissemination: Hensgen, Finkel and Manber, "Two Algorithms for Barrier
+// Synchronization" (IJPP 1988).
+func Barrier(ctx context.Context, c *Comm) error {
+	s := c.begin(ctx, opBarrier, -1)
+	return s.barrier()
+}
+
+// Ibarrier starts a Barrier.
+func Ibarrier(ctx context.Context, c *Comm) Request {
+	return c.begin(ctx, opBarrier, -1).later((*series).barrier)
+}
+
+func (s *series) barrier() error {
+	if err := s.usable(true); err != nil {
+		return err
+	}
+	for d := 1; d < s.c.size; d <<= 1 {
+		to, from := (s.c.rank+d)%s.c.size, (s.c.rank-d+s.c.size)%s.c.size
+		if err := s.sendrecv(nil, to, nil, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}

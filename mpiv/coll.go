@@ -1,0 +1,295 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/mpiv/mpiv/internal/engine"
+)
+
+// A collOp is a collective operation. Its number is on the wire, as part of the
+// check that all ranks are in the same one.
+type collOp uint8
+
+const (
+	opBarrier collOp = iota + 1
+	opBcast
+	opGather
+	opGatherv
+	opScatter
+	opScatterv
+	opAllgather
+	opAllgatherv
+	opAlltoall
+	opAlltoallv
+	opReduce
+	opAllreduce
+	opReduceScatter
+	opReduceScatterBlock
+	opScan
+	opExscan
+	opSplit
+	opCreate
+	opDup
+	opCreateGroup
+	opCartCreate
+	opBcastObj
+	opGatherObj
+	opScatterObj
+	opAllgatherObj
+	collOps
+)
+
+var collNames = [collOps]string{"", "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
+	"Alltoall", "Alltoallv", "Reduce", "Allreduce", "ReduceScatter", "ReduceScatterBlock", "Scan", "Exscan",
+	"Split", "Create", "Dup", "CreateGroup", "CartCreate", "BcastObj", "GatherObj", "ScatterObj", "AllgatherObj"}
+
+func (op collOp) String() string { return collNames[op] }
+
+// check is what the messages of a collective carry, so that ranks which are in
+// different ones, or disagree on the root, find out.
+func (op collOp) check(root int) uint16 { return uint16(op) | uint16(root+1)<<5 }
+
+func init() {
+	if collOps > 1<<5 {
+		panic("mpiv: collOp does not fit its bits in check")
+	}
+}
+
+// describeCheck is check in words. Roots are known modulo 2048.
+func describeCheck(check uint16) string {
+	op, root := collOp(check&(1<<5-1)), int(check>>5)-1
+	if op == 0 || op >= collOps {
+		return "no collective"
+	}
+	if root < 0 {
+		return op.String()
+	}
+	return fmt.Sprintf("%v with root %d", op, root)
+}
+
+// A series is one call of a collective on one rank: its messages match only
+// those of the same call on the other ranks.
+type series struct {
+	c    *Comm
+	ctx  context.Context
+	call engine.Call
+	m    engine.Match // Peer is set for each message
+}
+
+// begin numbers a call of op. It must be called in the order of the program's
+// calls, so before any goroutine is started for it.
+func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
+	return series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
+		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
+}
+
+// send sends data to rank to of the Comm, in the standard mode.
+func (s *series) send(data []byte, to int) error {
+	m := s.m
+	m.Peer = s.c.world(to)
+	return s.explain(s.c.box.Send(s.ctx, s.call, m, data, engine.Standard), to)
+}
+
+// recv receives exactly len(into) bytes from rank from.
+func (s *series) recv(into []byte, from int) error {
+	m := s.m
+	m.Peer = s.c.world(from)
+	st, err := s.c.box.Recv(s.ctx, s.call, m, into)
+	return s.explain(wrongLength(st, into, err), from)
+}
+
+func (s *series) isend(data []byte, to int) engine.Request {
+	m := s.m
+	m.Peer = s.c.world(to)
+	return s.c.box.Isend(m, data, engine.Standard)
+}
+
+func (s *series) irecv(into []byte, from int) engine.Request {
+	m := s.m
+	m.Peer = s.c.world(from)
+	return s.c.box.Irecv(m, into)
+}
+
+// wait ends what irecv began.
+func (s *series) wait(r engine.Request, into []byte, from int) error {
+	st, err := r.Wait(s.ctx, s.call)
+	return s.explain(wrongLength(st, into, err), from)
+}
+
+// sent ends what isend began.
+func (s *series) sent(r engine.Request, to int) error {
+	_, err := r.Wait(s.ctx, s.call)
+	return s.explain(err, to)
+}
+
+// sendrecv sends data to one rank while it receives into from another.
+func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
+	r := s.irecv(into, from)
+	if err := s.send(data, to); err != nil {
+		s.drop(r)
+		return err
+	}
+	return s.wait(r, into, from)
+}
+
+// drop takes r back, or waits for it where it is too late for that: its buffer
+// is the caller's again.
+func (s *series) drop(r engine.Request) {
+	r.Cancel()
+	r.Wait(context.Background(), s.call)
+}
+
+// wrongLength: the ranks of a collective disagree on how much there is to send.
+func wrongLength(st engine.Status, into []byte, err error) error {
+	if (err == nil || errors.Is(err, ErrTruncate)) && st.Bytes != len(into) {
+		return fmt.Errorf("%w: it sent %d bytes where %d were expected", ErrCount, st.Bytes, len(into))
+	}
+	return err
+}
+
+// explain wraps the error of a message to or from peer.
+func (s *series) explain(err error, peer int) error {
+	if err == nil {
+		return nil
+	}
+	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
+		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
+			s.m.Tag, s.c.name, describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
+	}
+	return s.c.fail(s.call.Op, peer, -1, err)
+}
+
+// fail wraps an error that concerns no one peer.
+func (s *series) fail(err error) error { return s.c.fail(s.call.Op, -1, -1, err) }
+
+// wants says of a length of the caller's that it does not fit.
+func (s *series) wants(what string, got, want int) error {
+	return s.fail(fmt.Errorf("%w: %s is %d, want %d", ErrCount, what, got, want))
+}
+
+// later runs a collective in a goroutine of its own. The Request is done when
+// it has ended.
+func (s series) later(run func(s *series) error) Request {
+	task, r := s.c.box.NewTask()
+	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })
+	return Request{c: s.c, r: r, kind: kindCollective, peer: -1, tag: -1}
+}
+
+// guard makes a panic, of a reduction that the program wrote, the error of its
+// request.
+func (s *series) guard(run func(s *series) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.fail(&PanicError{Value: p, Stack: debug.Stack()})
+		}
+	}()
+	return run(s)
+}
+
+// usable says why the collective cannot be called with elements of a type that
+// is plain or not; nil if it can.
+func (s *series) usable(plain bool) error {
+	switch {
+	case s.c.freed.Load():
+		return s.fail(ErrComm)
+	case !plain:
+		return s.fail(fmt.Errorf("%w; use BcastObj and its kind", ErrType))
+	}
+	return nil
+}
+
+// rooted is usable for a collective with a root.
+func (s *series) rooted(plain bool, root int) error {
+	if err := s.usable(plain); err != nil {
+		return err
+	}
+	if uint(root) >= uint(s.c.size) {
+		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.name, s.c.size-1))
+	}
+	return nil
+}
+
+// A window is sends and receives under way, so many at most; the oldest is
+// waited for to make room. What has failed once fails every later call.
+type window struct {
+	s     series
+	err   error
+	first int
+	n     int
+	ring  [windowLen]pending
+}
+
+// windowLen is how many messages a rank of a collective has under way at most.
+const windowLen = 16
+
+type pending struct {
+	r    engine.Request
+	recv bool
+	into []byte
+	peer int
+}
+
+func (w *window) send(data []byte, to int) {
+	if w.s.small(data) {
+		if w.err == nil {
+			w.err = w.s.send(data, to)
+		}
+		return
+	}
+	if w.room() {
+		w.add(pending{r: w.s.isend(data, to), peer: to})
+	}
+}
+
+func (w *window) recv(into []byte, from int) {
+	if w.room() {
+		w.add(pending{r: w.s.irecv(into, from), recv: true, into: into, peer: from})
+	}
+}
+
+func (w *window) add(p pending) {
+	w.ring[(w.first+w.n)%windowLen] = p
+	w.n++
+}
+
+// room waits until another message can be added; false after an error.
+func (w *window) room() bool {
+	if w.n == windowLen {
+		w.one()
+	}
+	return w.err == nil
+}
+
+// one ends the oldest message.
+func (w *window) one() {
+	p := &w.ring[w.first]
+	w.first = (w.first + 1) % windowLen
+	w.n--
+	switch {
+	case w.err != nil:
+		w.s.drop(p.r)
+	case p.recv:
+		w.err = w.s.wait(p.r, p.into, p.peer)
+	default:
+		w.err = w.s.sent(p.r, p.peer)
+	}
+	*p = pending{}
+}
+
+// wait ends all that is under way.
+func (w *window) wait() error {
+	for w.n > 0 {
+		w.one()
+	}
+	return w.err
+}
+
+// small tells whether data is so short that a send does not wait for its
+// receiver: then it goes at once.
+func (s *series) small(data []byte) bool { return len(data) <= eagerLen }
+
+// eagerLen is what every way between two ranks sends without waiting.
+const eagerLen = 4 << 10

@@ -1,0 +1,116 @@
+package mpiv
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Special ranks and tags.
+const (
+	AnySource = -1 // of a receive or probe: from whomever
+	AnyTag    = -1 // of a receive or probe: with whatever tag
+	ProcNull  = -2 // nobody: a send to it and a receive from it end at once, with nothing
+
+	// MaxTag is the largest tag.
+	MaxTag = 1<<31 - 1
+)
+
+// A Comm is a group of ranks that exchange messages apart from those of every
+// other Comm. Each rank has its own value for it. Any goroutine may use it;
+// collectives must be called by all its ranks in the same order.
+type Comm struct {
+	box     *engine.Box
+	rank    int
+	group   Group // of its ranks
+	size    int
+	name    string
+	context uint32 // of point-to-point messages; those after it are below
+
+	state   *rankState
+	series  atomic.Uint32 // number of the next collective
+	freed   atomic.Bool
+	isWorld bool
+}
+
+// rankState is what all Comms of a rank share.
+type rankState struct {
+	contexts atomic.Uint32 // this and all later ones this rank has not used
+	buffered bsendBuffer
+	pendings pendings
+	options  Options
+}
+
+// Options of a world.
+type Options struct {
+	// Check has costly checks made of the program: buffers that are changed,
+	// or used twice, while a request is pending.
+	Check bool
+}
+
+// The contexts of a Comm.
+const (
+	collectives = 1 // after that of its point-to-point messages
+	groups      = 2 // of CreateGroup on it
+
+	contextStep  = 4
+	firstContext = 16 // the world's; below it are those of the library itself
+)
+
+// worldOf is the Comm of all ranks, as the rank of b has it.
+func worldOf(b *engine.Box, opt Options) *Comm {
+	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
+		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt}}
+	c.state.contexts.Store(firstContext + contextStep)
+	b.NameContext(c.context, c.name)
+	return c
+}
+
+// Rank is the number of the calling rank in c, 0 … Size()-1.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in c.
+func (c *Comm) Size() int { return c.size }
+
+// Name is what errors and explanations call c: "world", or what made it.
+func (c *Comm) Name() string { return c.name }
+
+// SetName gives c a name for people.
+func (c *Comm) SetName(name string) {
+	c.name = name
+	c.box.NameContext(c.context, name)
+}
+
+// world is the rank in the world of rank r of c.
+func (c *Comm) world(r int) topology.Rank {
+	if c.group.ranks == nil {
+		return topology.Rank(r)
+	}
+	return c.group.ranks[r]
+}
+
+// local is the rank in c of rank w of the world.
+func (c *Comm) local(w topology.Rank) int {
+	if c.group.ranks == nil {
+		return int(w)
+	}
+	return c.group.index(w)
+}
+
+// Free ends the use of c by the calling rank; later calls fail with ErrComm.
+// The world cannot be freed.
+func (c *Comm) Free() error {
+	if c.isWorld {
+		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
+	}
+	if c.freed.Swap(true) {
+		return c.fail("Free", -1, -1, ErrComm)
+	}
+	return nil
+}
+
+func (c *Comm) fail(op string, peer, tag int, err error) error {
+	return &RankError{Op: op, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Err: err}
+}

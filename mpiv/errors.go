@@ -1,0 +1,56 @@
+package mpiv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/engine"
+)
+
+// What calls fail with, for errors.Is. All come wrapped in a *RankError.
+var (
+	ErrType      = errors.New("type cannot be sent as it lies in memory")
+	ErrRank      = errors.New("no such rank")
+	ErrTag       = errors.New("invalid tag")
+	ErrRoot      = errors.New("no such root")
+	ErrCount     = errors.New("lengths do not fit")
+	ErrComm      = errors.New("communicator was freed")
+	ErrGroup     = errors.New("invalid group")
+	ErrDims      = errors.New("invalid grid")
+	ErrBuffer    = errors.New("buffer attached for Bsend is too small")
+	ErrOverlap   = errors.New("buffers overlap")
+	ErrModified  = errors.New("buffer changed while its request was pending")
+	ErrOp        = errors.New("invalid reduction")
+	ErrMismatch  = errors.New("ranks are in different collectives")
+	ErrInactive  = errors.New("persistent request is not in the right state")
+	ErrTruncate  = engine.ErrTruncate
+	ErrCancelled = engine.ErrCancelled
+	ErrRequest   = engine.ErrStale
+	ErrFinalized = engine.ErrClosed
+)
+
+// A RankError is what every call of this package returns when it fails.
+type RankError struct {
+	Op   string // "Send"
+	Comm string // name of the communicator
+	Rank int    // that made the call, in Comm
+	Peer int    // the other rank in Comm; AnySource, ProcNull, or -1 if no one peer is concerned
+	Tag  int    // -1 if there is none
+	Err  error
+}
+
+func (e *RankError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s on %s, rank %d", e.Op, e.Comm, e.Rank)
+	if e.Peer >= 0 {
+		fmt.Fprintf(&s, ", peer %d", e.Peer)
+	}
+	if e.Tag >= 0 {
+		fmt.Fprintf(&s, ", tag %d", e.Tag)
+	}
+	fmt.Fprintf(&s, ": %v", e.Err)
+	return s.String()
+}
+
+func (e *RankError) Unwrap() error { return e.Err }

@@ -1,0 +1,83 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"strconv"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/process"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Main runs the ranks of this process and exits. It is what a program's main
+// calls, and the same program is started as every process of a job by mpivrun.
+// Without mpivrun it is a world of one rank.
+//
+// The exit status is 0 when run has returned nil on all ranks, that of an
+// *ExitError, and 1 after any other error or panic, which ends the whole job.
+func Main(run func(ctx context.Context, world *Comm) error) {
+	os.Exit(mainOf(run))
+}
+
+func mainOf(run func(ctx context.Context, world *Comm) error) int {
+	if !process.Launched() {
+		if err := Run(context.Background(), 1, Options{}, run); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+			return exitCode(err)
+		}
+		return 0
+	}
+	p, err := process.Join(describeCheck)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: join the job: %v\n", filepath.Base(os.Args[0]), err)
+		return 1
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	context.AfterFunc(ctx, func() {
+		// The job has failed. Ranks that do not notice have this long.
+		time.AfterFunc(time.Second, func() { os.Exit(1) })
+	})
+	go func() { // ends with the process
+		<-p.Stopped()
+		if err := p.Err(); err != nil {
+			stop(err)
+		}
+	}()
+	err = runRanks(ctx, p.Engine(), Options{Check: p.Check()}, run, func(r topology.Rank, err error) {
+		p.Ended(r, err, exitCode(err))
+	})
+	if left := p.Leave(); err == nil {
+		err = left
+	}
+	return exitCode(err)
+}
+
+// An ExitError is an error with the exit status that the job shall have.
+type ExitError struct {
+	Code int // 1 … 255
+	Err  error
+}
+
+func (e *ExitError) Error() string { return fmt.Sprintf("exit with status %d: %v", e.Code, e.Err) }
+func (e *ExitError) Unwrap() error { return e.Err }
+
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if ee, ok := errors.AsType[*ExitError](err); ok && ee.Code > 0 && ee.Code < 256 {
+		return ee.Code
+	}
+	return 1
+}
+
+// labelled runs f with the profiler label of a rank.
+func labelled(ctx context.Context, r topology.Rank, f func(ctx context.Context)) {
+	pprof.Do(ctx, pprof.Labels(process.Label, strconv.Itoa(int(r))), f)
+}

@@ -1,0 +1,276 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mpiv/mpiv/internal/engine"
+)
+
+// Status says what a receive or a probe found.
+type Status struct {
+	Source int // in the Comm; ProcNull for a receive from ProcNull
+	Tag    int
+	Count  int // elements of the receive's type; bytes for a probe
+	Bytes  int // length of the message as sent
+}
+
+// Send sends data to rank to of c, with a tag of 0 … MaxTag. It returns when
+// data may be used again. Up to a length that depends on the way to the rank
+// that is at once; a longer message waits for its receive.
+//
+// Messages between two ranks on one Comm that match the same receives are
+// received in the order of their sending. MPI-4.0, "Blocking Send Operation".
+func Send[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
+	return c.send(ctx, "Send", bytesOf(data), plain[T](), to, tag, engine.Standard)
+}
+
+// Ssend is Send that returns only after the receive has started.
+func Ssend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
+	return c.send(ctx, "Ssend", bytesOf(data), plain[T](), to, tag, engine.Synchronous)
+}
+
+// Rsend is Send for a caller who knows that the receive is posted. It makes no
+// use of that.
+func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
+	return c.send(ctx, "Rsend", bytesOf(data), plain[T](), to, tag, engine.Standard)
+}
+
+// Recv receives a message from rank from of c, or AnySource, with that tag, or
+// AnyTag, into the start of into; what lies beyond the message is untouched. A
+// message that is longer fills into and ends in ErrTruncate.
+func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status, error) {
+	return c.recv(ctx, "Recv", bytesOf(into), plain[T](), sizeOf[T](), from, tag)
+}
+
+// RecvAlloc receives a message of any length into a new slice.
+func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status, error) {
+	m, _, err := Mprobe(ctx, c, from, tag)
+	if err != nil {
+		return nil, Status{}, renamed(err, "RecvAlloc")
+	}
+	data := make([]T, m.Count(sizeOf[T]()))
+	s, err := Mrecv(ctx, m, data)
+	if err != nil {
+		return nil, s, renamed(err, "RecvAlloc")
+	}
+	return data, s, nil
+}
+
+// Sendrecv sends and receives at the same time, so that ranks which exchange
+// messages in a ring do not wait for each other. The buffers must not overlap.
+func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
+	r := Irecv(c, into, from, recvTag)
+	s := Isend(c, data, to, sendTag)
+	_, sendErr := s.waitAs(ctx, "Sendrecv")
+	if sendErr != nil {
+		r.Cancel()
+	}
+	status, err := r.waitAs(ctx, "Sendrecv")
+	return status, errors.Join(sendErr, ignoreCancelled(err, sendErr))
+}
+
+// ignoreCancelled is err, unless it only says what cause made of it.
+func ignoreCancelled(err, cause error) error {
+	if cause != nil && errors.Is(err, ErrCancelled) {
+		return nil
+	}
+	return err
+}
+
+// SendrecvReplace is Sendrecv with one buffer, whose content is replaced by the
+// message received.
+func SendrecvReplace[T Elem](ctx context.Context, c *Comm, data []T, to, sendTag, from, recvTag int) (Status, error) {
+	out := append([]T(nil), data...)
+	return Sendrecv(ctx, c, out, to, sendTag, data, from, recvTag)
+}
+
+// Probe waits for a message that a Recv with these arguments would receive, and
+// leaves it to be received.
+func Probe(ctx context.Context, c *Comm, from, tag int) (Status, error) {
+	m, null, err := c.source("Probe", from, tag)
+	if err != nil || null {
+		return nullStatus, err
+	}
+	s, err := c.box.Probe(ctx, engine.Call{Op: "Probe"}, m)
+	return c.status(s, 1), c.wrap("Probe", from, tag, err)
+}
+
+// Iprobe is Probe without waiting: false if there is no such message now.
+func Iprobe(c *Comm, from, tag int) (Status, bool, error) {
+	m, null, err := c.source("Iprobe", from, tag)
+	if err != nil || null {
+		return nullStatus, null, err
+	}
+	s, ok := c.box.Iprobe(m)
+	return c.status(s, 1), ok, nil
+}
+
+// A Message was found by Mprobe or Improbe. No other receive or probe can match
+// it; Mrecv or Imrecv receives it.
+type Message struct {
+	c      *Comm
+	m      *engine.Message // nil: from ProcNull
+	status engine.Status
+}
+
+// Count is the number of elements of elemBytes bytes each in the message.
+func (m *Message) Count(elemBytes int) int {
+	if elemBytes == 0 {
+		return 0
+	}
+	return m.status.Bytes / elemBytes
+}
+
+// Mprobe waits for a message as Probe does and takes it.
+func Mprobe(ctx context.Context, c *Comm, from, tag int) (*Message, Status, error) {
+	m, null, err := c.source("Mprobe", from, tag)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	if null {
+		return &Message{c: c}, nullStatus, nil
+	}
+	msg, s, err := c.box.Mprobe(ctx, engine.Call{Op: "Mprobe"}, m)
+	if err != nil {
+		return nil, Status{}, c.fail("Mprobe", from, tag, err)
+	}
+	return &Message{c, msg, s}, c.status(s, 1), nil
+}
+
+// Improbe is Mprobe without waiting: nil if there is no such message now.
+func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
+	m, null, err := c.source("Improbe", from, tag)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	if null {
+		return &Message{c: c}, nullStatus, nil
+	}
+	msg, s, ok := c.box.Improbe(m)
+	if !ok {
+		return nil, Status{}, nil
+	}
+	return &Message{c, msg, s}, c.status(s, 1), nil
+}
+
+// Mrecv receives m, once.
+func Mrecv[T Elem](ctx context.Context, m *Message, into []T) (Status, error) {
+	r := Imrecv(m, into)
+	return r.waitAs(ctx, "Mrecv")
+}
+
+// Imrecv starts to receive m, once.
+func Imrecv[T Elem](m *Message, into []T) Request {
+	switch {
+	case !plain[T]():
+		return m.c.failed("Mrecv", -1, -1, ErrType)
+	case m.m == nil:
+		return Request{c: m.c, null: true}
+	}
+	return Request{c: m.c, r: m.m.Irecv(bytesOf(into)), size: int32(sizeOf[T]()), kind: kindRecv, peer: int32(m.c.local(m.status.Source)), tag: m.status.Tag}
+}
+
+var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
+
+func (c *Comm) send(ctx context.Context, op string, data []byte, plain bool, to, tag int, mode engine.Mode) error {
+	m, null, err := c.dest(op, plain, to, tag)
+	if err != nil || null {
+		return err
+	}
+	if err := c.box.Send(ctx, engine.Call{Op: op}, m, data, mode); err != nil {
+		return c.fail(op, to, tag, err)
+	}
+	return nil
+}
+
+func (c *Comm) recv(ctx context.Context, op string, into []byte, plain bool, size, from, tag int) (Status, error) {
+	if !plain {
+		return Status{}, c.fail(op, from, tag, ErrType)
+	}
+	m, null, err := c.source(op, from, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	if null {
+		return nullStatus, nil
+	}
+	s, err := c.box.Recv(ctx, engine.Call{Op: op}, m, into)
+	if err == nil && size > 1 && s.Bytes%size != 0 {
+		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, size)
+	}
+	if err != nil {
+		err = c.fail(op, from, tag, err)
+	}
+	return c.status(s, size), err
+}
+
+// dest checks the arguments of a send; null: it is to nobody.
+func (c *Comm) dest(op string, plain bool, to, tag int) (m engine.Match, null bool, err error) {
+	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() || !plain {
+		switch {
+		case c.freed.Load():
+			err = ErrComm
+		case !plain:
+			err = fmt.Errorf("%w; use SendObj and RecvObj", ErrType)
+		case uint(tag) > MaxTag:
+			err = fmt.Errorf("%w: %d, want 0 to %d", ErrTag, tag, MaxTag)
+		case to == ProcNull:
+			return m, true, nil
+		default:
+			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.name, c.size-1)
+		}
+		return m, false, c.fail(op, to, tag, err)
+	}
+	return engine.Match{Context: c.context, Peer: c.world(to), Tag: int32(tag)}, false, nil
+}
+
+// source checks the arguments of a receive or probe; null: it is from nobody.
+func (c *Comm) source(op string, from, tag int) (m engine.Match, null bool, err error) {
+	m = engine.Match{Context: c.context, Tag: int32(tag)}
+	switch {
+	case c.freed.Load():
+		err = ErrComm
+	case tag < AnyTag || tag > math.MaxInt32:
+		err = fmt.Errorf("%w: %d, want 0 to %d or AnyTag", ErrTag, tag, MaxTag)
+	case uint(from) < uint(c.size):
+		m.Peer = c.world(from)
+		return m, false, nil
+	case from == AnySource:
+		m.Peer = engine.AnySource
+		return m, false, nil
+	case from == ProcNull:
+		return m, true, nil
+	default:
+		err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, from, c.name, c.size-1)
+	}
+	return m, false, c.fail(op, from, tag, err)
+}
+
+// status is s as seen from c, by a receiver of elements of size bytes.
+func (c *Comm) status(s engine.Status, size int) Status {
+	n := s.Bytes
+	if size > 1 {
+		n /= size
+	}
+	return Status{Source: c.local(s.Source), Tag: int(s.Tag), Count: n, Bytes: s.Bytes}
+}
+
+func (c *Comm) wrap(op string, peer, tag int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.fail(op, peer, tag, err)
+}
+
+// renamed is err as if another call had failed with it.
+func renamed(err error, op string) error {
+	if re, ok := errors.AsType[*RankError](err); ok {
+		again := *re
+		again.Op = op
+		return &again
+	}
+	return err
+}

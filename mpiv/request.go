@@ -1,0 +1,300 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mpiv/mpiv/internal/engine"
+)
+
+// A Request is a communication under way. The zero Request is done, as is one
+// that was waited for (MPI's MPI_REQUEST_NULL). Copies of a Request go stale
+// when one of them was waited for, and then end in ErrRequest.
+type Request struct {
+	c    *Comm
+	r    engine.Request
+	err  error  // why it never began
+	mark *inUse // its buffer, where Options.Check asks for it
+	tag  int32
+	peer int32
+	size int32 // of the elements received
+	kind requestKind
+	null bool // from ProcNull
+}
+
+type requestKind uint8
+
+const (
+	kindSend requestKind = iota
+	kindRecv
+	kindCollective
+)
+
+var kindOps = [...]string{"Isend", "Irecv", "collective"}
+
+// Isend starts a Send. data must not be changed before the Request is done.
+func Isend[T Elem](c *Comm, data []T, to, tag int) Request {
+	return c.isend("Isend", bytesOf(data), plain[T](), to, tag, engine.Standard)
+}
+
+// Issend starts an Ssend.
+func Issend[T Elem](c *Comm, data []T, to, tag int) Request {
+	return c.isend("Issend", bytesOf(data), plain[T](), to, tag, engine.Synchronous)
+}
+
+// Irecv starts a Recv. into must not be read or changed before the Request is
+// done.
+func Irecv[T Elem](c *Comm, into []T, from, tag int) Request {
+	return c.irecv("Irecv", bytesOf(into), plain[T](), sizeOf[T](), from, tag)
+}
+
+func (c *Comm) isend(op string, data []byte, plain bool, to, tag int, mode engine.Mode) Request {
+	m, null, err := c.dest(op, plain, to, tag)
+	switch {
+	case err != nil:
+		return Request{c: c, err: err}
+	case null:
+		return Request{}
+	}
+	mark, err := c.mark(op, data, false, to, tag)
+	if err != nil {
+		return Request{c: c, err: err}
+	}
+	r := c.box.Isend(m, data, mode)
+	if r.Null() && mark == nil {
+		return Request{}
+	}
+	return Request{c: c, r: r, mark: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
+}
+
+func (c *Comm) irecv(op string, into []byte, plain bool, size, from, tag int) Request {
+	if !plain {
+		return c.failed(op, from, tag, ErrType)
+	}
+	m, null, err := c.source(op, from, tag)
+	switch {
+	case err != nil:
+		return Request{c: c, err: err}
+	case null:
+		return Request{c: c, null: true}
+	}
+	mark, err := c.mark(op, into, true, from, tag)
+	if err != nil {
+		return Request{c: c, err: err}
+	}
+	return Request{c: c, r: c.box.Irecv(m, into), mark: mark, kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
+}
+
+// mark has a request's buffer watched, where that is asked for.
+func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*inUse, error) {
+	if !c.state.options.Check {
+		return nil, nil
+	}
+	mark, err := c.state.pendings.watch(op, buf, recv)
+	return mark, c.wrap(op, peer, tag, err)
+}
+
+// unmark ends that; the error says that the buffer was changed meanwhile.
+func (r *Request) unmark() error {
+	if r.mark == nil {
+		return nil
+	}
+	return r.c.wrap(kindOps[r.kind], int(r.peer), int(r.tag), r.c.state.pendings.done(r.mark))
+}
+
+func (c *Comm) failed(op string, peer, tag int, err error) Request {
+	return Request{c: c, err: c.fail(op, peer, tag, err)}
+}
+
+// Wait waits until the request is done, and makes r the zero Request. The
+// Status is that of a receive. If the context ends first, what can be taken
+// back is: an unmatched receive leaves no trace.
+func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, "Wait") }
+
+func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
+	if r.r.Null() {
+		return r.early()
+	}
+	s, err := r.r.Wait(ctx, engine.Call{Op: op})
+	return r.ended(op, s, err)
+}
+
+// early ends a request that never was under way.
+func (r *Request) early() (Status, error) {
+	err, s := r.err, Status{Source: AnySource, Tag: AnyTag}
+	if err == nil {
+		err = r.unmark()
+	}
+	if r.null {
+		s = nullStatus
+	}
+	*r = Request{}
+	return s, err
+}
+
+// ended makes the result of the engine's request that of r.
+func (r *Request) ended(op string, s engine.Status, err error) (Status, error) {
+	q := *r
+	*r = Request{}
+	if changed := q.unmark(); err == nil && changed != nil {
+		return Status{}, changed
+	}
+	if err == nil && q.kind == kindRecv && q.size > 1 && s.Bytes%int(q.size) != 0 {
+		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, q.size)
+	}
+	if err != nil {
+		if q.kind == kindCollective {
+			return Status{}, err
+		}
+		err = q.c.fail(fmt.Sprintf("%s (%s)", op, kindOps[q.kind]), int(q.peer), int(q.tag), err)
+		if !errors.Is(err, ErrTruncate) {
+			return Status{}, err
+		}
+	}
+	if q.kind != kindRecv {
+		return Status{Source: AnySource, Tag: AnyTag}, err
+	}
+	return q.c.status(s, int(q.size)), err
+}
+
+// Test is Wait without waiting: false, and r as it was, if it is not done.
+func (r *Request) Test() (Status, bool, error) {
+	if r.r.Null() {
+		s, err := r.early()
+		return s, true, err
+	}
+	s, ok, err := r.r.Test()
+	if !ok {
+		return Status{}, false, nil
+	}
+	status, err := r.ended("Test", s, err)
+	return status, true, err
+}
+
+// Cancel tries to take the request back. It must still be waited for; it ends
+// with ErrCancelled if it was taken back, and as usual if it was too late.
+func (r *Request) Cancel() { r.r.Cancel() }
+
+// Waitall waits for all of rs. Where statuses is not nil it has the length of
+// rs and gets their Statuses. The error joins those of all that failed.
+func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
+	var errs error
+	for i := range rs {
+		s, err := rs[i].waitAs(ctx, "Waitall")
+		if statuses != nil {
+			statuses[i] = s
+		}
+		if err != nil {
+			errs = errors.Join(errs, err)
+		}
+	}
+	return errs
+}
+
+// Testall is Waitall if all of rs are done; otherwise it is false and changes
+// none.
+func Testall(rs []Request, statuses []Status) (bool, error) {
+	progress(rs)
+	for i := range rs {
+		if !rs[i].r.Finished() {
+			return false, nil
+		}
+	}
+	return true, Waitall(context.Background(), rs, statuses)
+}
+
+// Waitany waits until one of rs is done, and ends it. The index is -1 if all
+// are zero.
+func Waitany(ctx context.Context, rs []Request) (int, Status, error) {
+	all := make([]engine.Request, len(rs))
+	var c *Comm
+	for i := range rs {
+		if rs[i].err != nil || rs[i].null {
+			s, err := rs[i].early()
+			return i, s, err
+		}
+		if all[i] = rs[i].r; c == nil {
+			c = rs[i].c
+		}
+	}
+	i, err := engine.WaitAny(ctx, engine.Call{Op: "Waitany"}, all)
+	if err != nil {
+		return -1, Status{}, c.fail("Waitany", -1, -1, err)
+	}
+	if i < 0 {
+		return -1, Status{Source: AnySource, Tag: AnyTag}, nil
+	}
+	s, err := rs[i].waitAs(ctx, "Waitany")
+	return i, s, err
+}
+
+// Testany is Waitany without waiting: false if none is done. With all zero it
+// is true, with the index -1.
+func Testany(rs []Request) (int, Status, bool, error) {
+	progress(rs)
+	zero := true
+	for i := range rs {
+		if rs[i] == (Request{}) {
+			continue
+		}
+		zero = false
+		if rs[i].r.Finished() {
+			s, err := rs[i].waitAs(context.Background(), "Testany")
+			return i, s, true, err
+		}
+	}
+	return -1, Status{Source: AnySource, Tag: AnyTag}, zero, nil
+}
+
+// Waitsome waits until at least one of rs is done, and ends all that are. The
+// indexes are those of the ended, none if all were zero; statuses, where not
+// nil, gets their Statuses from its start.
+func Waitsome(ctx context.Context, rs []Request, statuses []Status) ([]int, error) {
+	i, s, err := Waitany(ctx, rs)
+	if i < 0 {
+		return nil, err
+	}
+	done := []int{i}
+	if statuses != nil {
+		statuses[0] = s
+	}
+	more, moreErr := Testsome(rs, tail(statuses, 1))
+	return append(done, more...), errors.Join(err, moreErr)
+}
+
+func tail(s []Status, n int) []Status {
+	if s == nil {
+		return nil
+	}
+	return s[n:]
+}
+
+// Testsome ends those of rs that are done, which may be none.
+func Testsome(rs []Request, statuses []Status) ([]int, error) {
+	progress(rs)
+	var done []int
+	var errs error
+	for i := range rs {
+		if rs[i] == (Request{}) || !rs[i].r.Finished() {
+			continue
+		}
+		s, err := rs[i].waitAs(context.Background(), "Testsome")
+		if statuses != nil {
+			statuses[len(done)] = s
+		}
+		done = append(done, i)
+		errs = errors.Join(errs, err)
+	}
+	return done, errs
+}
+
+// progress moves messages once for the ranks of rs.
+func progress(rs []Request) {
+	for i := range rs {
+		if rs[i].c != nil {
+			rs[i].c.box.Engine().Progress()
+			return
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Run runs a world of size ranks inside this process, each in a goroutine, and
+// waits for all. The error joins those of the ranks; the first of them ends the
+// context of the others.
+func Run(ctx context.Context, size int, opt Options, run func(ctx context.Context, world *Comm) error) error {
+	if size < 1 {
+		return fmt.Errorf("run %d ranks: want at least one", size)
+	}
+	ranks := make([]topology.Rank, size)
+	for i := range ranks {
+		ranks[i] = topology.Rank(i)
+	}
+	e := engine.New(engine.Config{Processes: [][]topology.Rank{ranks}})
+	defer e.Close()
+	return runRanks(ctx, e, opt, run, func(topology.Rank, error) {})
+}
+
+// runRanks runs the ranks of this process and tells ended of each as it ends.
+func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error)) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var (
+		ranks sync.WaitGroup
+		mu    sync.Mutex // guards errs
+		errs  []error
+	)
+	for _, r := range e.Local() {
+		ranks.Go(func() {
+			var err error
+			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(e.Box(r), opt), run) })
+			ended(r, err)
+			if err != nil {
+				stop()
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("rank %d: %w", r, err))
+				mu.Unlock()
+			}
+		})
+	}
+	ranks.Wait()
+	return errors.Join(errs...)
+}
+
+// runRank runs one rank; a panic of its is an error with the stack.
+func runRank(ctx context.Context, world *Comm, run func(ctx context.Context, world *Comm) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return run(ctx, world)
+}
+
+// A PanicError is the error of a rank that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }

@@ -1,0 +1,183 @@
+//go:build linux
+
+package tcp
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// grace is what a handshake gets when others wait for its place.
+const grace = 100 * time.Millisecond
+
+// A guest is a socket that was accepted and is not part of a Conn yet.
+type guest struct {
+	sock  net.Conn
+	since time.Time
+	once  sync.Once
+	gone  chan struct{} // closed by Close
+}
+
+// Close makes the guest's handshake end.
+func (g *guest) Close() error {
+	g.once.Do(func() { close(g.gone) })
+	return g.sock.Close()
+}
+
+// A half is a connection of which one lane is there.
+type half struct {
+	guest *guest
+	preamble
+	met chan struct{} // closed when the other lane took the socket over
+}
+
+// admit accepts sockets and runs their handshakes, until Close.
+func (e *Endpoint) admit() {
+	for {
+		s, err := e.ln.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // out of descriptors, or the socket died in the queue
+			select {
+			case <-e.closed:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		g := &guest{sock: s, since: time.Now(), gone: make(chan struct{})}
+		if !e.enter(g) {
+			s.Close()
+			return
+		}
+		e.running.Go(func() {
+			defer e.leave(g)
+			if !e.greet(g) {
+				e.strangers.Add(1)
+				s.Close()
+			}
+		})
+	}
+}
+
+// enter waits until there is room for g; false once closing has begun.
+func (e *Endpoint) enter(g *guest) bool {
+	for {
+		e.mu.Lock()
+		if e.ended {
+			e.mu.Unlock()
+			return false
+		}
+		if len(e.guests) < e.opt.Handshakes {
+			e.guests = append(e.guests, g)
+			e.mu.Unlock()
+			return true
+		}
+		oldest := e.guests[0]
+		e.mu.Unlock()
+		select {
+		case <-e.closed:
+		case <-e.left:
+		case <-time.After(time.Until(oldest.since.Add(grace))):
+			oldest.Close()
+			select {
+			case <-e.closed:
+			case <-e.left:
+			}
+		}
+	}
+}
+
+func (e *Endpoint) leave(g *guest) {
+	e.mu.Lock()
+	for i := range e.guests {
+		if e.guests[i] == g {
+			e.guests = append(e.guests[:i], e.guests[i+1:]...)
+			break
+		}
+	}
+	e.mu.Unlock()
+	select {
+	case e.left <- struct{}{}:
+	default:
+	}
+}
+
+// greet runs the handshake of one socket; false if it does not end in a Conn.
+func (e *Endpoint) greet(g *guest) bool {
+	deadline := g.since.Add(e.opt.Patience)
+	g.sock.SetDeadline(deadline)
+	p, err := readPreamble(g.sock, e.opt.Secret)
+	if err != nil {
+		return false
+	}
+	e.mu.Lock()
+	first := e.halves[p.id]
+	if first == nil {
+		h := &half{guest: g, preamble: p, met: make(chan struct{})}
+		e.halves[p.id] = h
+		e.mu.Unlock()
+		return e.await(h, deadline)
+	}
+	if first.lane == p.lane || first.addr != p.addr {
+		e.mu.Unlock()
+		return false
+	}
+	delete(e.halves, p.id)
+	e.mu.Unlock()
+	close(first.met)
+	var lanes [2]net.Conn
+	lanes[first.lane], lanes[p.lane] = first.guest.sock, g.sock
+	if !e.welcome(g, lanes, p.addr, deadline) {
+		first.guest.sock.Close()
+		return false
+	}
+	return true
+}
+
+// await waits until the other lane of h comes and takes care of both.
+func (e *Endpoint) await(h *half, deadline time.Time) bool {
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case <-h.met:
+		return true
+	case <-late.C:
+	case <-h.guest.gone:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.halves[h.id] == h {
+		delete(e.halves, h.id)
+		return false
+	}
+	return true
+}
+
+// welcome answers the dialer and hands the connection to Accept.
+func (e *Endpoint) welcome(g *guest, lanes [2]net.Conn, peer string, deadline time.Time) bool {
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select { // before the answer, so that who was accepted is not refused
+	case e.seats <- struct{}{}:
+	case <-late.C:
+		return false
+	case <-g.gone:
+		return false
+	}
+	_, err := lanes[0].Write([]byte{accepted})
+	if err == nil {
+		var c *Conn
+		if c, err = e.connect(lanes, transport.Addr(peer)); err == nil {
+			e.backlog <- c // has room: we have a seat
+			return true
+		}
+	}
+	<-e.seats
+	return false
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// box is a Receiver that counts, and calls arrived if that is set.
+type box struct {
+	placed, got int
+	arrived     func()
+}
+
+func (b *box) Place(_ []byte, n int) []byte { b.placed++; return make([]byte, n) }
+func (b *box) Arrived(_, _ []byte) {
+	b.got++
+	if b.arrived != nil {
+		b.arrived()
+	}
+}
+func (b *box) Pulled(uint64, error) {}
+
+// impostor is a connection to e whose other end is two plain sockets.
+func impostor(t *testing.T, e *Endpoint) (c transport.Conn, lanes [2]net.Conn) {
+	for i := range lanes {
+		lanes[i] = knock(t, e, preamble{lane: uint8(i), id: id{9}, addr: "tcp:h:1"}.append(nil))
+	}
+	var answer [1]byte
+	_, err := lanes[0].Read(answer[:])
+	require.NoError(t, err)
+	require.EqualValues(t, accepted, answer[0])
+	c, err = e.Accept(t.Context())
+	require.NoError(t, err)
+	return c, lanes
+}
+
+func connected(t *testing.T) (near, far transport.Conn) {
+	x, y := listenHere(t, Options{}), listenHere(t, Options{})
+	near, err := x.Dial(t.Context(), y.Addr())
+	require.NoError(t, err)
+	far, err = y.Accept(t.Context())
+	require.NoError(t, err)
+	return near, far
+}
+
+func pollUntilError(t *testing.T, c transport.Conn, in transport.Receiver) (err error) {
+	eventually(t, "an error from Poll", func() bool {
+		_, err = c.Poll(in)
+		return err != nil
+	})
+	return err
+}
+
+func frameOf(n uint32, body []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, n)
+	b = append(b, make([]byte, transport.HeaderLen)...)
+	return append(b, body...)
+}
+
+func TestALyingLengthBreaksTheConnection(t *testing.T) {
+	for lane := range 2 {
+		for _, n := range []uint32{maxBody + 1, 1 << 31, 1<<32 - 1} {
+			c, lanes := impostor(t, listenHere(t, Options{}))
+			_, err := lanes[lane].Write(append(frameOf(3, []byte("abc")), frameOf(n, nil)...))
+			require.NoError(t, err)
+			in := new(box)
+			require.ErrorIs(t, pollUntilError(t, c, in), transport.ErrBroken)
+			require.Equal(t, 1, in.placed, "a place was asked for a length of %d", n)
+			require.Equal(t, 1, in.got)
+			woken := make(chan struct{})
+			c.Arm(func() { close(woken) })
+			<-woken
+			lanes[lane].SetDeadline(time.Now().Add(10 * time.Second))
+			_, err = lanes[lane].Read(make([]byte, 1))
+			require.Error(t, err)
+			require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "the liar is still connected")
+		}
+	}
+}
+
+func TestABreakWithinALargeMessage(t *testing.T) {
+	for lane := range 2 {
+		c, lanes := impostor(t, listenHere(t, Options{}))
+		_, err := lanes[lane].Write(frameOf(100_000, make([]byte, 70_000)))
+		require.NoError(t, err)
+		require.NoError(t, lanes[lane].Close())
+		in := new(box)
+		require.ErrorIs(t, pollUntilError(t, c, in), transport.ErrBroken)
+		require.Equal(t, 1, in.placed)
+		require.Zero(t, in.got, "a message of which a part is missing has arrived")
+		_, err = c.Poll(in)
+		require.ErrorIs(t, err, transport.ErrBroken)
+	}
+}
+
+func TestWhatArrivedBeforeTheBreakIsReceived(t *testing.T) {
+	near, far := connected(t)
+	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 100)}
+	for range 10 {
+		require.NoError(t, near.Send(m))
+	}
+	require.NoError(t, near.Flush())
+	require.NoError(t, near.Close())
+	var err error
+	eventually(t, "an error from Send", func() bool {
+		if err = far.Send(m); err == nil {
+			err = far.Flush()
+		}
+		return err != nil
+	})
+	require.ErrorIs(t, err, transport.ErrBroken)
+	in := new(box)
+	require.ErrorIs(t, pollUntilError(t, far, in), transport.ErrBroken)
+	require.Equal(t, 10, in.got)
+}
+
+// Room that came between ErrFull and Arm is not missed.
+func descriptors(t *testing.T) int {
+	d, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(d)
+}
+
+func expectEnd(t *testing.T, err error) {
+	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, transport.ErrBroken) {
+		t.Errorf("a connection that was closed says: %v", err)
+	}
+}
+
+func TestCloseWhileOthersSendAndPoll(t *testing.T) {
+	before := descriptors(t)
+	func() {
+		x, err := Listen(t.Context(), Options{})
+		require.NoError(t, err)
+		defer x.Close()
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 50 {
+			near, err := x.Dial(t.Context(), x.Addr())
+			require.NoError(t, err)
+			far, err := x.Accept(t.Context())
+			require.NoError(t, err)
+			var users sync.WaitGroup
+			for _, c := range []transport.Conn{near, far} {
+				users.Go(func() {
+					for in := new(box); ; {
+						if _, err := c.Poll(in); err != nil {
+							expectEnd(t, err)
+							return
+						}
+						c.Arm(func() {})
+					}
+				})
+				users.Go(func() {
+					m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 10_000)}
+					for {
+						err := c.Send(m)
+						if err == nil {
+							err = c.Flush()
+						}
+						if err != nil && err != transport.ErrFull {
+							expectEnd(t, err)
+							return
+						}
+					}
+				})
+			}
+			time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
+			near.Close()
+			users.Wait()
+			far.Close()
+		}
+	}()
+	require.LessOrEqual(t, descriptors(t), before, "descriptors are left open")
+}
+
+func TestAReceiverMayClose(t *testing.T) {
+	near, far := connected(t)
+	before := descriptors(t)
+	m := transport.Message{Header: make([]byte, transport.HeaderLen)}
+	for range 3 {
+		require.NoError(t, near.Send(m))
+	}
+	require.NoError(t, near.Flush())
+	in := new(box)
+	in.arrived = func() {
+		require.NoError(t, far.Close())
+		require.Equal(t, before, descriptors(t), "the sockets were closed under Poll's feet")
+	}
+	require.ErrorIs(t, pollUntilError(t, far, in), net.ErrClosed)
+	require.Equal(t, 1, in.got, "messages arrive after Close")
+	require.Equal(t, before-2, descriptors(t), "the sockets stay open")
+}
+
+func TestSendMayNotChangeTheMessageThatWasRefused(t *testing.T) {
+	near, _ := connected(t)
+	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 100_000)}
+	for near.Send(m) == nil {
+	}
+	m.Body = m.Body[1:]
+	require.Panics(t, func() { near.Send(m) })
+}

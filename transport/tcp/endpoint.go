@@ -1,0 +1,217 @@
+//go:build linux
+
+// Package tcp is the network of TCP connections.
+//
+// Go's package net sets connections up; then the sockets leave Go's poller, and
+// whoever calls Send, Flush and Poll makes the system calls. Each connection has
+// two sockets, lane 0 for messages and lane 1 for bulk, so that neither waits
+// for the other. The package is for Linux.
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// Network is the first part of this network's addresses.
+const Network = "tcp"
+
+// How many connections wait for Accept. When they are so many, the next
+// handshake waits with its answer, and is refused after Options.Patience.
+const backlogLen = 128
+
+// Options of an Endpoint. The zero value works, for processes of one machine
+// where nobody else is.
+type Options struct {
+	// Listen is the host and port to listen on. Zero means 127.0.0.1, any port.
+	Listen string
+	// Advertise is the host and port under which others reach this endpoint.
+	// Zero means the one listened on, which must then be one host's own.
+	Advertise string
+	// Secret is what both ends of a connection must know. It travels as it is:
+	// it keeps strangers out, not those who can listen to the network.
+	Secret [16]byte
+	// Handshakes is how many may be unfinished at a time; each holds a
+	// descriptor. When they are so many, newcomers wait, and the oldest goes
+	// when it has had 100 ms. Zero means 256.
+	Handshakes int
+	// Patience is how long a handshake may take. Zero means 2 s.
+	Patience time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Handshakes == 0 {
+		o.Handshakes = 256
+	}
+	if o.Patience == 0 {
+		o.Patience = 2 * time.Second
+	}
+	return o
+}
+
+// An Endpoint implements transport.Endpoint.
+type Endpoint struct {
+	opt     Options
+	addr    transport.Addr
+	ln      net.Listener
+	waker   *waker
+	backlog chan *Conn
+	seats   chan struct{} // one for each connection in backlog, taken before its answer
+	left    chan struct{} // a guest has left
+	closed  chan struct{} // closed by Close
+	running sync.WaitGroup
+
+	strangers atomic.Uint64
+
+	mu     sync.Mutex // guards what follows; never held during I/O
+	ended  bool
+	open   map[io.Closer]struct{} // Conns, and sockets that Dial works on
+	guests []*guest               // oldest first
+	halves map[id]*half           // a connection's first lane, waiting for the second
+}
+
+// Listen makes an endpoint, which accepts handshakes from now on.
+func Listen(ctx context.Context, o Options) (*Endpoint, error) {
+	o = o.withDefaults()
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen %s:%s: %w", Network, o.Listen, err)
+	}
+	advertise := o.Advertise
+	if advertise == "" {
+		at := ln.Addr().(*net.TCPAddr)
+		if at.IP.IsUnspecified() {
+			ln.Close()
+			return nil, fmt.Errorf("listen %s:%s: others need one host's address: set Options.Advertise", Network, o.Listen)
+		}
+		advertise = at.String()
+	}
+	addr := transport.Addr(Network + ":" + advertise)
+	if !validAddr(string(addr)) {
+		ln.Close()
+		return nil, fmt.Errorf("listen %s:%s: %q cannot be advertised: use host:port in fewer than %d bytes",
+			Network, o.Listen, advertise, maxAddr)
+	}
+	w, err := newWaker()
+	if err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("listen %s: %w", addr, err)
+	}
+	e := &Endpoint{
+		opt:     o,
+		addr:    addr,
+		ln:      ln,
+		waker:   w,
+		backlog: make(chan *Conn, backlogLen),
+		seats:   make(chan struct{}, backlogLen),
+		left:    make(chan struct{}, 1),
+		closed:  make(chan struct{}),
+		open:    make(map[io.Closer]struct{}),
+		halves:  make(map[id]*half),
+	}
+	e.running.Go(e.admit)
+	e.running.Go(w.loop)
+	return e, nil
+}
+
+func (e *Endpoint) Addr() transport.Addr { return e.addr }
+
+// Strangers is how many connected and did not complete the handshake.
+func (e *Endpoint) Strangers() uint64 { return e.strangers.Load() }
+
+func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
+	select {
+	case <-e.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-e.backlog:
+		<-e.seats
+		return c, nil
+	case <-e.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	first := !e.ended
+	e.ended = true
+	var toClose []io.Closer
+	if first {
+		for c := range e.open {
+			toClose = append(toClose, c)
+		}
+		for _, g := range e.guests {
+			toClose = append(toClose, g)
+		}
+	}
+	e.mu.Unlock()
+	if first {
+		close(e.closed)
+		e.ln.Close()
+		for _, c := range toClose {
+			c.Close()
+		}
+		e.waker.close()
+	}
+	e.running.Wait()
+	return nil
+}
+
+// adopt lets Close close c too; false once closing has begun.
+func (e *Endpoint) adopt(c io.Closer) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.open[c] = struct{}{}
+	}
+	return !e.ended
+}
+
+func (e *Endpoint) forget(c io.Closer) {
+	e.mu.Lock()
+	delete(e.open, c)
+	e.mu.Unlock()
+}
+
+// connect makes a Conn of the two sockets of a finished handshake. They belong
+// to the Conn if there is one, and are closed otherwise.
+func (e *Endpoint) connect(lanes [2]net.Conn, peer transport.Addr) (*Conn, error) {
+	defer lanes[0].Close()
+	defer lanes[1].Close()
+	fd0, err := detach(lanes[0])
+	if err != nil {
+		return nil, err
+	}
+	fd1, err := detach(lanes[1])
+	if err != nil {
+		closeFD(fd0)
+		return nil, err
+	}
+	tune(fd0, lanes[0])
+	tune(fd1, lanes[1])
+	c, err := newConn(e, [2]int{fd0, fd1}, peer)
+	if err != nil {
+		return nil, err
+	}
+	if !e.adopt(c) {
+		c.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package tcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// recorder is a Receiver that takes at most limit bytes of a body, and writes
+// down what has arrived.
+type recorder struct {
+	limit  int
+	placed []byte
+	log    []byte
+}
+
+func (r *recorder) Place(header []byte, n int) []byte {
+	r.placed = append(r.placed[:0], header...)
+	return make([]byte, min(n, r.limit))
+}
+
+func (r *recorder) Arrived(header, body []byte) { r.log = arrived(r.log, header, body) }
+func (r *recorder) Pulled(uint64, error)        {}
+
+func arrived(log, header, body []byte) []byte {
+	log = append(log, header...)
+	log = binary.LittleEndian.AppendUint32(log, uint32(len(body)))
+	return append(log, body...)
+}
+
+// FuzzFrames compares the frames that an inLane finds, read in pieces of any
+// length, with those found by looking at all bytes at once.
+func FuzzFrames(f *testing.F) {
+	many := append(frameOf(0, nil), frameOf(200, bytes.Repeat([]byte{1}, 200))...)
+	f.Add(many, []byte{1, 44, 3}, uint16(1000), uint8(0))
+	f.Add(many, []byte{255}, uint16(10), uint8(3))
+	f.Add(append(many, frameOf(maxBody+1, nil)...), []byte{7}, uint16(0), uint8(100))
+	f.Fuzz(func(t *testing.T, stream, pieces []byte, limit uint16, bufLen uint8) {
+		var want []byte
+		lies := false
+		for rest := stream; len(rest) >= prefixLen; {
+			n := int(binary.LittleEndian.Uint32(rest))
+			if lies = n > maxBody; lies || len(rest) < prefixLen+n {
+				break
+			}
+			want = arrived(want, rest[4:prefixLen], rest[prefixLen:][:min(n, int(limit))])
+			rest = rest[prefixLen+n:]
+		}
+
+		l := newInLane(0, prefixLen+int(bufLen))
+		in := &recorder{limit: int(limit)}
+		var err error
+		for i := 0; len(stream) > 0 && err == nil; i++ {
+			piece := len(stream)
+			if len(pieces) > 0 {
+				piece = 1 + int(pieces[i%len(pieces)])
+			}
+			body, buf := l.room()
+			require.NotZero(t, len(buf)+len(body), "no room")
+			n := copy(body, stream[:min(piece, len(stream))])
+			n += copy(buf, stream[n:min(max(piece, n), len(stream))])
+			stream = stream[n:]
+			l.filled(n)
+			for more := true; more && err == nil; {
+				more, err = l.deliver(in)
+			}
+		}
+		require.Equal(t, want, in.log)
+		require.Equal(t, lies, err == errLength)
+	})
+}
+
+// FuzzPreamble: what parses prints the same bytes.
+func FuzzPreamble(f *testing.F) {
+	f.Add(preamble{lane: 1, secret: [16]byte{5}, id: id{6}, addr: "tcp:127.0.0.1:4711"}.append(nil))
+	f.Add([]byte("mpiv"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var secret [16]byte
+		if len(b) >= 24 {
+			copy(secret[:], b[8:])
+		}
+		r := bytes.NewReader(b)
+		p, err := readPreamble(r, secret)
+		if err != nil {
+			return
+		}
+		require.Equal(t, b[:len(b)-r.Len()], p.append(nil))
+		secret[3]++
+		_, err = readPreamble(bytes.NewReader(b), secret)
+		require.ErrorIs(t, err, errPreamble)
+	})
+}
+
+var _ transport.Receiver = (*recorder)(nil)

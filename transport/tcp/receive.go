@@ -1,0 +1,98 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+var errLength = errors.New("a frame is longer than any can be")
+
+// An inLane takes the bytes that come out of one socket apart: whoever reads
+// asks room where they go, says with filled how many came, and hands what is
+// whole to a Receiver with deliver, message by message. It makes no system calls, and no memory but
+// its buffer. Conn.polling guards it.
+type inLane struct {
+	fd         int
+	buf        []byte
+	start, end int // buf[start:end] has come and is in no message yet
+
+	// The message of which a part has come, if size ≥ 0. Then buf is empty.
+	size   int
+	got    int // bytes of the body that have come, dropped ones included
+	place  []byte
+	header [transport.HeaderLen]byte
+}
+
+func newInLane(fd, size int) inLane { return inLane{fd: fd, buf: make([]byte, size), size: -1} }
+
+// room is where the next bytes go: first to body, the rest of what was placed,
+// then to buf.
+func (l *inLane) room() (body, buf []byte) {
+	if l.start > 0 {
+		l.end = copy(l.buf, l.buf[l.start:l.end]) // part of a prefix
+		l.start = 0
+	}
+	if l.size >= 0 && l.got < len(l.place) {
+		body = l.place[l.got:]
+	}
+	return body, l.buf[l.end:]
+}
+
+// filled says that the first n bytes of room are there.
+func (l *inLane) filled(n int) {
+	if l.size < 0 {
+		l.end += n
+		return
+	}
+	if l.got < len(l.place) {
+		k := min(n, len(l.place)-l.got)
+		l.got += k
+		n -= k
+	}
+	l.end += n
+	k := min(n, l.size-l.got)
+	l.start += k // nobody wants these
+	l.got += k
+}
+
+// deliver hands the next message to in; false when none is whole.
+func (l *inLane) deliver(in transport.Receiver) (bool, error) {
+	if l.size >= 0 {
+		if l.got < l.size {
+			return false, nil
+		}
+		body := l.place
+		l.size, l.place = -1, nil
+		in.Arrived(l.header[:], body)
+		return true, nil
+	}
+	b := l.buf[l.start:l.end]
+	if len(b) < prefixLen {
+		return false, nil
+	}
+	size := binary.LittleEndian.Uint32(b)
+	if size > maxBody {
+		return false, errLength
+	}
+	n := int(size)
+	header, rest := b[4:prefixLen:prefixLen], b[prefixLen:]
+	if len(rest) < n {
+		copy(l.header[:], header)
+		place := in.Place(l.header[:], n)
+		place = place[:min(len(place), n)]
+		copy(place, rest)
+		l.place, l.size, l.got = place, n, len(rest)
+		l.start, l.end = 0, 0
+		return false, nil
+	}
+	body := in.Place(header, n)
+	body = body[:min(len(body), n)]
+	copy(body, rest)
+	l.start += prefixLen + n
+	in.Arrived(header, body)
+	return true, nil
+}

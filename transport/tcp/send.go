@@ -1,0 +1,144 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// A frame is a message on the wire: the length of its body in 4 bytes, least
+// significant first, the header, the body.
+const prefixLen = 4 + transport.HeaderLen
+
+const (
+	smallBody = 4 << 10  // up to which a body is copied to leave with others
+	holdLen   = 64 << 10 // what can be held back
+	holdMost  = 32 << 10 // is not held back until Flush
+)
+
+// An outLane is what leaves through one socket. Conn.out guards it, but for
+// waits.
+type outLane struct {
+	fd         int
+	buf        []byte // holdLen long once it is used
+	start, end int    // buf[start:end] is held back
+	left       int    // bytes of a large message's frame that have left; it is not whole
+	whole      int    // that frame's length; 0: there is none
+	refused    bool   // the last Send was answered with ErrFull
+	// waits is true while something is held back or was refused.
+	waits atomic.Bool
+}
+
+// note brings waits up to date.
+func (o *outLane) note() {
+	if w := o.start < o.end || o.refused; o.waits.Load() != w {
+		o.waits.Store(w)
+	}
+}
+
+// send takes m. The error is ErrFull or an Errno.
+func (o *outLane) send(m transport.Message) (err error) {
+	if len(m.Body) <= smallBody {
+		err = o.hold(m)
+	} else {
+		err = o.pass(m)
+	}
+	o.refused = err == transport.ErrFull
+	o.note()
+	return err
+}
+
+// hold copies a small message.
+func (o *outLane) hold(m transport.Message) error {
+	n := prefixLen + len(m.Body)
+	if o.buf == nil {
+		o.buf = make([]byte, holdLen)
+	}
+	if len(o.buf)-o.end < n {
+		if _, err := o.push(); err != nil {
+			return err
+		}
+		if o.start > 0 {
+			o.end = copy(o.buf, o.buf[o.start:o.end])
+			o.start = 0
+		}
+		if len(o.buf)-o.end < n {
+			return transport.ErrFull
+		}
+	}
+	b := o.buf[o.end : o.end+n]
+	binary.LittleEndian.PutUint32(b, uint32(len(m.Body)))
+	copy(b[4:prefixLen], m.Header)
+	copy(b[prefixLen:], m.Body)
+	o.end += n
+	if o.end-o.start >= holdMost {
+		_, err := o.push()
+		return err
+	}
+	return nil
+}
+
+// push writes what is held back, as far as the path takes it. The error is an
+// Errno.
+func (o *outLane) push() (moved bool, err error) {
+	if o.start == o.end {
+		return false, nil
+	}
+	n, errno := write(o.fd, o.buf[o.start:o.end])
+	if errno != 0 {
+		if later(errno) {
+			return false, nil
+		}
+		return false, errno
+	}
+	o.start += n
+	if o.start == o.end {
+		o.start, o.end = 0, 0
+	}
+	o.note()
+	return true, nil
+}
+
+// pass writes a large message, and before it what is held back.
+func (o *outLane) pass(m transport.Message) error {
+	whole := prefixLen + len(m.Body)
+	o.whole = whole
+	var prefix [prefixLen]byte
+	binary.LittleEndian.PutUint32(prefix[:], uint32(len(m.Body)))
+	copy(prefix[4:], m.Header)
+	var iov [3]syscall.Iovec
+	k := 0
+	held := o.end - o.start
+	if held > 0 {
+		iov[k] = vec(o.buf[o.start:o.end])
+		k++
+	}
+	if o.left < prefixLen {
+		iov[k] = vec(prefix[o.left:])
+		k++
+	}
+	iov[k] = vec(m.Body[max(0, o.left-prefixLen):])
+	k++
+	n, errno := writev(o.fd, iov[:k])
+	if errno != 0 {
+		if !later(errno) {
+			return errno
+		}
+		n = 0
+	}
+	if n < held {
+		o.start += n
+		return transport.ErrFull
+	}
+	o.start, o.end = 0, 0
+	o.left += n - held
+	if o.left < whole {
+		return transport.ErrFull
+	}
+	o.left, o.whole = 0, 0
+	return nil
+}

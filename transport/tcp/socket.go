@@ -1,0 +1,81 @@
+//go:build linux
+
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+	"unsafe"
+)
+
+// The calls below do not tell Go's scheduler that they are system calls: the
+// sockets do not block, so they take as long as copying takes, and an 8-byte
+// message would pay a twentieth of its way for the telling.
+
+func read(fd int, p []byte) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	return int(n), errno
+}
+
+func write(fd int, p []byte) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	return int(n), errno
+}
+
+func readv(fd int, iov []syscall.Iovec) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
+	return int(n), errno
+}
+
+func writev(fd int, iov []syscall.Iovec) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
+	return int(n), errno
+}
+
+func vec(p []byte) syscall.Iovec {
+	v := syscall.Iovec{Base: unsafe.SliceData(p)}
+	v.SetLen(len(p))
+	return v
+}
+
+// later tells whether a call that did not succeed may succeed another time.
+func later(errno syscall.Errno) bool {
+	return errno == syscall.EAGAIN || errno == syscall.EINTR || errno == syscall.ENOBUFS || errno == syscall.ENOMEM
+}
+
+func closeFD(fd int) { syscall.Close(fd) }
+
+// detach takes the socket out of s, and with it out of Go's poller. s is still
+// to be closed.
+func detach(s net.Conn) (fd int, err error) {
+	raw, err := s.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var errno syscall.Errno
+	err = raw.Control(func(old uintptr) {
+		var r uintptr
+		r, _, errno = syscall.Syscall(syscall.SYS_FCNTL, old, syscall.F_DUPFD_CLOEXEC, 3)
+		fd = int(r)
+	})
+	if err == nil && errno != 0 {
+		err = fmt.Errorf("duplicate the socket: %w", errno)
+	}
+	return fd, err
+}
+
+// tune sets what this package wants otherwise than net does.
+func tune(fd int, s net.Conn) {
+	if sameHost(s) {
+		// A congestion control that paces, such as bbr, costs a third of the
+		// bandwidth where there is no congestion.
+		syscall.SetsockoptString(fd, syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, "reno")
+	}
+}
+
+func sameHost(s net.Conn) bool {
+	here, ok1 := s.LocalAddr().(*net.TCPAddr)
+	there, ok2 := s.RemoteAddr().(*net.TCPAddr)
+	return ok1 && ok2 && (here.IP.IsLoopback() || here.IP.Equal(there.IP))
+}
