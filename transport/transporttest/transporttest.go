@@ -57,6 +57,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
 			s := &setup{listen: listen}
+			t.Cleanup(func() { s.close(t) }) // also of what skips or fails
 			tt.run(t, s)
 			s.close(t)
 			for end := time.Now().Add(time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
