@@ -1,0 +1,44 @@
+package main
+
+import (
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+)
+
+// poolBytes is how much a generator makes, once. It is no multiple of any likely
+// block size, so no two blocks are alike for a long time.
+const poolBytes = 8<<20 + 4099
+
+// A generator is an endless input that is the same for the same seed.
+type generator struct {
+	pool []byte
+	at   int
+}
+
+// newGenerator makes input of which zstd saves about the given part, in percent.
+// Its pieces are either random or repeat what came shortly before, as text does.
+func newGenerator(seed uint64, percent int) io.Reader {
+	const piece = 64
+	// A repeated piece costs some bytes too: about six of 64.
+	repeat := min(float64(percent)/100/(1-6./piece), 1)
+	rnd := rand.New(rand.NewPCG(seed, uint64(percent)))
+	pool := make([]byte, 0, poolBytes+piece)
+	for len(pool) < poolBytes {
+		if reach := min(len(pool), 32<<10); reach >= piece && rnd.Float64() < repeat {
+			from := len(pool) - piece - rnd.IntN(reach-piece+1)
+			pool = append(pool, pool[from:from+piece]...)
+			continue
+		}
+		for range piece / 8 {
+			pool = binary.LittleEndian.AppendUint64(pool, rnd.Uint64())
+		}
+	}
+	return &generator{pool: pool[:poolBytes]}
+}
+
+func (g *generator) Read(p []byte) (int, error) {
+	n := copy(p, g.pool[g.at:])
+	g.at = (g.at + n) % len(g.pool)
+	return n, nil
+}
