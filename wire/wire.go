@@ -47,7 +47,7 @@ func (k Kind) String() string {
 // Flags of a message.
 const (
 	Pressed   uint8 = 1 << iota // of Press: offer, do not send eagerly
-	Retracted                   // of Done: the body was not fetched and never will be
+	Retracted                   // of Done: the body was not fetched and never will be; of Retract: that was understood
 	flags                       // all below are known
 )
 

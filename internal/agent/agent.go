@@ -19,7 +19,6 @@ import (
 const (
 	grace       = 2 * time.Second        // between Stop and SIGKILL
 	signalGrace = 5 * time.Second        // between a signal that was passed on and SIGKILL
-	helloLate   = 10 * time.Second       // a process that has not said Hello by then, after another has, is named
 	settle      = 20 * time.Millisecond  // a rank that fails may only have been the first to notice that another died
 	lateEnd     = 250 * time.Millisecond // between the end of a process and that of its connection
 	drainTime   = 100 * time.Millisecond // for the last output of a process whose pipe others keep open

@@ -197,6 +197,27 @@ func TestSignalsArePassedOn(t *testing.T) {
 	})
 }
 
+func TestProcessThatDoesNotSpeakIsNamed(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "wait")
+	j.helloLate = 50 * time.Millisecond
+	j.Programs[0].Ranks = 1
+	j.Programs = append(j.Programs, Program{Ranks: 1, Path: "sleep", Args: []string{"60"}})
+	a, err := Start(j)
+	require.NoError(t, err)
+	errs.await(t, "mpivrun: rank 1 runs and has not called mpiv.Main for 50ms; the others wait for it", 1)
+	a.Abort("enough")
+	require.Equal(t, 1, a.Wait())
+}
+
+// A process that has finished goes on for a while; it is not asked to Stop but
+// told by a signal.
+func TestFinishedProcessEndsWithTheJob(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "linger")
+	began := time.Now()
+	require.Equal(t, 3, runJob(t, j))
+	require.Less(t, time.Since(began), grace, "said %s", errs)
+}
+
 func TestAbort(t *testing.T) {
 	j, out, errs := jobOf(t, 2, "wait")
 	a, err := Start(j)
@@ -250,7 +271,9 @@ func BenchmarkLaunch(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			self, _ := os.Executable()
-			dir := b.TempDir()
+			dir, err := os.MkdirTemp("", "mpiv-agent")
+			require.NoError(b, err)
+			defer os.RemoveAll(dir)
 			for b.Loop() {
 				a, err := Start(Job{
 					Programs: []Program{{Ranks: n, Path: self, Env: []string{envDo + "=finish"}}},

@@ -29,7 +29,8 @@ func (a *Agent) ask(then func([]control.Report, []*process)) {
 	id := a.lastRound
 	r := &round{wanted: map[*process]bool{}, then: then}
 	for _, p := range a.processes {
-		if p.link != nil && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
+		// Before Start there is nothing to tell, and a process awaits nothing else.
+		if a.toldStart && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
 			r.wanted[p] = true
 		}
 	}
@@ -98,25 +99,22 @@ func (a *Agent) close(id uint64) {
 
 // A watch looks for deadlocks.
 type watch struct {
-	stalled map[*process]bool // said so, and nobody has finished since
+	stalled bool // some process has said that it makes no progress
 	looking bool
 	again   bool // something happened while looking
 	said    bool // one deadlock was told, and the job goes on as asked
 }
 
-// stalled is told that no rank of p has made progress for a while.
-func (a *Agent) stalled(p *process) {
-	if a.watch.stalled == nil {
-		a.watch.stalled = map[*process]bool{}
-	}
-	a.watch.stalled[p] = true
+// stalled is told that no rank of some process has made progress for a while.
+func (a *Agent) stalled() {
+	a.watch.stalled = true
 	a.look()
 }
 
 // finishedSome is told that ranks have finished: who waits for them may now
 // wait in vain.
 func (a *Agent) finishedSome() {
-	if len(a.watch.stalled) > 0 {
+	if a.watch.stalled {
 		a.look()
 	}
 }

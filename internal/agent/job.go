@@ -43,6 +43,10 @@ type Job struct {
 	// Reaper says that this operating-system process does nothing but run the
 	// job: whatever its processes leave behind is ended with the job.
 	Reaper bool
+
+	// A process that has not said Hello this long after another is named. Zero
+	// means 10 s.
+	helloLate time.Duration
 }
 
 // A Program is one executable and its ranks, which follow those of the Program
@@ -93,6 +97,9 @@ func (j Job) withDefaults() Job {
 		j.Name = fmt.Sprintf("%s-%d", filepath.Base(j.Programs[0].Path), os.Getpid())
 	}
 	j.Name = cleanName(j.Name)
+	if j.helloLate == 0 {
+		j.helloLate = 10 * time.Second
+	}
 	return j
 }
 

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 type member struct {
 	process int
 	conn    *control.Conn
+	welcome *control.Welcome
 	start   *control.Start
 }
 
@@ -48,6 +49,11 @@ func (m *member) hello() {
 	if m.conn, err = control.Dial(os.Getenv(control.EnvSocket)); err != nil {
 		panic(err)
 	}
+	msg, err := m.conn.Receive()
+	if err != nil || msg.Welcome == nil {
+		os.Exit(7)
+	}
+	m.welcome = msg.Welcome
 	m.send(control.Message{Hello: &control.Hello{
 		Version: control.Version, Process: m.process, PID: os.Getpid(),
 		Addrs: []string{fmt.Sprintf("mem:%d", m.process)},
@@ -96,10 +102,10 @@ var members = map[string]func(m *member){
 	"show": func(m *member) {
 		m.join()
 		fmt.Printf("process %d of %d: ranks %v, token %d bytes, peer at %s\n",
-			m.start.Process, len(m.start.Processes), m.ranks(), len(m.start.Token), m.start.Processes[0].Addrs[0])
+			m.start.Process, len(m.start.Processes), m.ranks(), len(m.welcome.Token), m.start.Processes[0].Addrs[0])
 		m.finish()
 	},
-	"token": func(m *member) { m.join(); fmt.Printf("%x\n", m.start.Token); m.finish() },
+	"token": func(m *member) { m.join(); fmt.Printf("%x\n", m.welcome.Token); m.finish() },
 	"exit 3 in 1": func(m *member) {
 		if m.join(); m.process == 1 {
 			fmt.Fprint(os.Stderr, "one\ntwo\nthree\nfour\nfive\nsix without end")
@@ -156,6 +162,15 @@ var members = map[string]func(m *member){
 		fmt.Println("ready")
 		fmt.Println(<-got)
 		m.finish()
+	},
+	"linger": func(m *member) {
+		if m.join(); m.process == 1 {
+			time.Sleep(100 * time.Millisecond)
+			os.Exit(3)
+		}
+		m.finish()
+		m.conn.Close()
+		time.Sleep(time.Minute)
 	},
 	"wait":  func(m *member) { m.join(); fmt.Println("ready"); m.stop() },
 	"sleep": func(m *member) { m.join(); fmt.Println("ready"); time.Sleep(time.Minute) },

@@ -63,7 +63,11 @@ type jobDir struct {
 // makeJobDir makes the directory for a job called name in dir, or for name-2,
 // name-3 … where that is taken.
 func makeJobDir(dir, name string) (*jobDir, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir, err := filepath.Abs(dir) // processes may run elsewhere
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)
 	}
 	if err := ours(dir); err != nil {

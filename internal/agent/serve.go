@@ -100,6 +100,9 @@ func sameUser(c *net.UnixConn) bool {
 // serveProcess is one process's connection.
 func (a *Agent) serveProcess(c *net.UnixConn) {
 	conn := control.NewConn(c)
+	if conn.Send(control.Message{Welcome: &control.Welcome{Token: a.token, Options: a.job.Options}}) != nil {
+		return
+	}
 	m, err := conn.Receive()
 	if err != nil || m.Hello == nil {
 		return
@@ -170,7 +173,7 @@ func (a *Agent) greet(h control.Hello, l *link) *process {
 	a.hellos++
 	a.detail("%s: Hello from PID %d", p.who(), h.PID)
 	if a.hellos == 1 {
-		a.after(helloLate, a.missing)
+		a.after(a.job.helloLate, a.missing)
 	}
 	if a.ending {
 		l.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
@@ -192,7 +195,7 @@ func (a *Agent) startRanks() {
 	}
 	for i, p := range a.processes {
 		p.link.send(control.Message{Start: &control.Start{
-			Job: a.job.Name, Process: i, Processes: all, Token: a.token, Options: a.job.Options,
+			Job: a.job.Name, Process: i, Processes: all,
 		}})
 	}
 	a.detail("all processes are there; ranks start")
@@ -210,7 +213,20 @@ func (a *Agent) missing() {
 		}
 	}
 	if len(silent) > 0 {
-		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), helloLate, silent[0].proc.Pid)
+		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), a.job.helloLate, silent[0].proc.Pid)
+	}
+}
+
+// letGo ends the job when all ranks have finished: until then processes stay,
+// so that what they have sent arrives.
+func (a *Agent) letGo() {
+	for _, p := range a.processes {
+		if !p.allFinished() {
+			return
+		}
+	}
+	for _, p := range a.processes {
+		p.link.send(control.Message{Stop: &control.Stop{}})
 	}
 }
 
@@ -227,10 +243,11 @@ func (a *Agent) heard(p *process, m control.Message) {
 		}
 		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
 		a.finishedSome()
+		a.letGo()
 	case m.Failed != nil:
 		a.rankFailed(p, *m.Failed)
 	case m.Report != nil && m.Report.ID == 0:
-		a.stalled(p)
+		a.stalled()
 	case m.Report != nil:
 		a.report(p, *m.Report)
 	}

@@ -121,7 +121,10 @@ func (a *Agent) connect(p *process, raw bool, screens [2]*screen) error {
 	in := a.null
 	if a.job.Stdin != nil && contains(p.ranks, a.job.StdinRank) {
 		in = a.job.Stdin
-		if isTerminal(in) {
+		switch terminal := isTerminal(in); {
+		case terminal && !inForeground(in):
+			in = a.null // reading would stop us
+		case terminal:
 			// The process is not in the terminal's foreground group, which is what
 			// lets the agent decide who gets an interrupt. So it is given a pipe.
 			r, w, err := os.Pipe()

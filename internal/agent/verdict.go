@@ -31,7 +31,7 @@ func (a *Agent) fail(v verdict) {
 		a.pronounce()
 	}
 	for _, p := range a.everyone() {
-		if p.link == nil || !p.link.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
+		if p.link == nil || p.linkEnded || !p.link.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
 			p.kill(syscall.SIGTERM)
 		}
 	}

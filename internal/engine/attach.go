@@ -7,51 +7,56 @@ import (
 	"github.com/mpiv/mpiv/wire"
 )
 
-// Attach gives the link to a process its connection, of the given generation:
-// one more than that of the last. False, and conn is closed, if the link has
-// one that is as good.
-//
-// Two processes may dial each other at the same time. Of two connections the
-// one of the higher generation is kept; of equals the one that the process with
-// the lower index dialed.
-func (e *Engine) Attach(process int, conn transport.Conn, generation uint32, dialed bool) bool {
-	e.polling.Lock()
-	ok := e.attachLocked(process, conn, generation, dialed)
-	e.leave()
-	if !ok {
-		conn.Close()
-	}
-	return ok
-}
+// How two processes connect. Whoever has a message for the other dials, sends a
+// greeting, and waits for one in answer. Both may dial at the same time: then
+// the process with the lower index does not answer the other's greeting, and the
+// other answers its. So a connection that either end has used is never given up
+// for another, but for one of a later generation, which its peer dials after it
+// saw this one break.
 
-// Generation is that of the connection to a process, or of the last it had.
-func (e *Engine) Generation(process int) uint32 {
+// Dial begins to dial a process: the generation to greet it with. False if
+// there is a connection.
+func (e *Engine) Dial(process int) (generation uint32, ok bool) {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.generation
+	l.dialing = l.conn == nil
+	return l.generation + 1, l.dialing
 }
 
-// Connected tells whether there is a connection to a process now.
-func (e *Engine) Connected(process int) bool {
+// EndDial says that dialing has ended, whether or not it led to a connection.
+// True if there is one.
+func (e *Engine) EndDial(process int) bool {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.dialing = false
 	return l.conn != nil
 }
 
-func (e *Engine) attachLocked(process int, conn transport.Conn, generation uint32, dialed bool) bool {
+// attachLocked gives a link its connection. The error says why it needs none.
+func (e *Engine) attachLocked(process int, conn transport.Conn, generation uint32, dialed bool) error {
 	l := e.links[process]
+	l.unplace()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lower := dialed == (e.cfg.Process < process) // the process with the lower index dialed it
-	if e.closed.Load() || generation < l.generation || generation == l.generation && !(lower && !l.byLower) {
-		return false
+	switch {
+	case e.closed.Load():
+		return ErrClosed
+	case generation <= l.generation:
+		return fmt.Errorf("the connection to process %d is newer", process)
+	case !dialed && l.dialing && e.cfg.Process < process:
+		return fmt.Errorf("process %d is being dialed", process)
+	}
+	if !dialed {
+		if err := conn.Send(e.Greeting(generation)); err != nil {
+			return err
+		}
 	}
 	if l.conn != nil {
 		l.detach()
 	}
-	l.generation, l.byLower = generation, lower
+	l.generation = generation
 	l.conn, l.stable = conn, conn.Stable()
 	l.puller, _ = conn.(transport.Puller)
 	l.eager = min(eagerSent, conn.MaxBody())
@@ -73,10 +78,10 @@ func (e *Engine) attachLocked(process int, conn transport.Conn, generation uint3
 	case e.ready <- struct{}{}:
 	default:
 	}
-	return true
+	return nil
 }
 
-// Greeting is the first message on a connection that this process dialed.
+// Greeting is the first message of either process on a connection.
 func (e *Engine) Greeting(generation uint32) transport.Message {
 	header, body := make([]byte, wire.HeaderLen), make([]byte, wire.GreetingLen)
 	(&wire.Header{Kind: wire.Hello}).Put(header)
@@ -84,18 +89,21 @@ func (e *Engine) Greeting(generation uint32) transport.Message {
 	return transport.Message{Header: header, Body: body}
 }
 
-// A Greeter waits for the first message on a connection that another process
-// dialed, and attaches the connection to that process's link.
+// A Greeter waits for the greeting of the other process on a connection, and
+// attaches the connection to that process's link.
 type Greeter struct {
-	e    *Engine
-	conn transport.Conn
-	link *link
-	body [wire.GreetingLen]byte
-	err  error
+	e      *Engine
+	conn   transport.Conn
+	dialed bool
+	link   *link
+	body   [wire.GreetingLen]byte
+	err    error
 }
 
-// Greet begins to wait on conn.
-func (e *Engine) Greet(conn transport.Conn) *Greeter { return &Greeter{e: e, conn: conn} }
+// Greet begins to wait on conn, which this process has dialed or accepted.
+func (e *Engine) Greet(conn transport.Conn, dialed bool) *Greeter {
+	return &Greeter{e: e, conn: conn, dialed: dialed}
+}
 
 // Poll looks for the greeting. When it is done the engine has the connection,
 // or the error says why not; then it is closed.
@@ -147,9 +155,11 @@ func (g *Greeter) Arrived(header, body []byte) {
 		g.refuse(fmt.Errorf("version %d of the format on the wire, this process has %d: start all processes from the same build", hello.Version, wire.Version))
 	case int(hello.Process) >= len(g.e.links) || g.e.links[hello.Process] == nil:
 		g.refuse(fmt.Errorf("there is no process %d", hello.Process))
-	case !g.e.attachLocked(int(hello.Process), g.conn, hello.Generation, false):
-		g.refuse(fmt.Errorf("the connection to process %d is newer", hello.Process))
 	default:
+		if err := g.e.attachLocked(int(hello.Process), g.conn, hello.Generation, g.dialed); err != nil {
+			g.refuse(err)
+			return
+		}
 		g.link = g.e.links[hello.Process]
 	}
 }
@@ -169,25 +179,32 @@ func (l *link) detach() {
 	l.conn.Close()
 	l.conn, l.puller, l.stuck, l.broken, l.bad = nil, nil, stuckNone, nil, nil
 	l.pressed = false
-	l.ctl.dropRepeatable()
+	l.e.pulling -= len(l.pulls) - len(l.freePulls)
+	l.pulls, l.freePulls = nil, nil
+	l.ctl.clear()
 	for x := l.bulk.head; x != nil; x = l.bulk.head {
 		l.bulk.popBulk()
 		x.streaming = false
 	}
-	queued := l.queue
-	l.queue = entryQueue{}
-	for x := l.kept.head; x != nil; x = x.lnext {
-		x.queued = true
-		l.queue.push(x)
-	}
-	for x := queued.head; x != nil; {
+	var unsent entryQueue
+	for x := l.queue.head; x != nil; {
 		next := x.qnext
 		switch {
 		case x.gone:
 			l.freeEntry(x)
 		case !x.kept:
-			l.queue.push(x)
+			unsent.push(x)
 		}
+		x = next
+	}
+	l.queue = entryQueue{}
+	for x := l.kept.head; x != nil; x = x.lnext {
+		x.queued = true
+		l.queue.push(x)
+	}
+	for x := unsent.head; x != nil; {
+		next := x.qnext
+		l.queue.push(x)
 		x = next
 	}
 	for _, s := range l.dirty {

@@ -50,6 +50,10 @@ type Config struct {
 	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
 	Crowded    bool          // the host has more ranks than cores: give the core away while polling
 
+	// Stepped leaves all work to the caller's Progress: the engine starts no
+	// goroutine and no timer. For simulators.
+	Stepped bool
+
 	// Connect asks for a connection to a process; the answer is Attach. It is
 	// called when there is a message for it and no connection, with locks
 	// held: it must not wait and not call back.
@@ -97,6 +101,7 @@ type Engine struct {
 	done  sync.WaitGroup // of watch
 
 	polling sync.Mutex // held by who polls; guards the receiving half of every link
+	pulling int        // pulls under way; guarded by polling
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	parked  atomic.Int32            // goroutines that sleep until a message comes
@@ -152,7 +157,7 @@ func New(cfg Config) *Engine {
 	}
 	e.active.Store(new([]*link))
 	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
-	if len(e.links) > 1 {
+	if len(e.links) > 1 && !cfg.Stepped {
 		e.done.Go(e.watch)
 	}
 	return e
@@ -207,7 +212,6 @@ func (e *Engine) fail(err error, quiet bool) {
 	}
 	e.failMu.Unlock()
 	if first && !quiet {
-		e.cfg.Log.Error("message core failed", "err", err)
 		e.cfg.Fail(err)
 	}
 }

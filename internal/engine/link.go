@@ -34,7 +34,7 @@ type link struct {
 	keeps      bool             // messages are kept until acknowledged
 	eager      int              // longest eager message
 	generation uint32           // of conn, or of the last one
-	byLower    bool             // conn was dialed by the process with the lower index
+	dialing    bool             // this process dials the other
 	wanted     bool             // Connect was called and has not answered
 	broken     error            // a Send met it; the next poll takes the link down
 
@@ -174,8 +174,6 @@ func (l *link) unkeep(x, before *entry) {
 	l.kept.remove(x)
 	if x.header.Kind == wire.Eager {
 		l.logged -= x.cost()
-		l.e.bufs.put(x.body)
-		x.body = nil
 	}
 	if x.queued {
 		x.gone = true // pump frees it
@@ -266,7 +264,7 @@ func (l *link) pumpOne() bool {
 		l.freeEntry(x)
 		return true
 	}
-	if !x.kept && !l.admit(x) {
+	if !x.kept && !x.gone && !l.admit(x) {
 		return false
 	}
 	if err := l.transmit(x); err != nil {
@@ -282,8 +280,9 @@ func (l *link) pumpOne() bool {
 	case x.retracting:
 		l.retract(x)
 	case !x.kept:
-		x.op.finish()
+		o := x.op
 		l.freeEntry(x)
+		o.finish()
 	}
 	return true
 }
@@ -383,6 +382,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	o.entry = nil
 	if flags&wire.Retracted != 0 {
 		o.err = ErrCancelled
+		l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
 	}
 	o.finish()
 }
@@ -413,7 +413,7 @@ func (l *link) retract(x *entry) {
 // flushSoon has what Isend held back sent within a fraction of a millisecond,
 // should the program not wait for anything before.
 func (e *Engine) flushSoon() {
-	if e.flushDue.Load() || e.flushDue.Swap(true) {
+	if e.cfg.Stepped || e.flushDue.Load() || e.flushDue.Swap(true) {
 		return
 	}
 	e.flushMu.Lock()
@@ -450,6 +450,9 @@ func (l *link) newEntry(s *stream) *entry {
 }
 
 func (l *link) freeEntry(x *entry) {
+	if x.header.Kind == wire.Eager && x.op == nil && x.body != nil {
+		l.e.bufs.put(x.body)
+	}
 	*x = entry{lnext: l.free}
 	l.free = x
 }
@@ -593,16 +596,5 @@ func (q *ctlQueue) pop() {
 	q.n--
 }
 
-// dropRepeatable drops what the two ends find out again over the next connection:
-// all but the word that an Offer was given back.
-func (q *ctlQueue) dropRepeatable() {
-	var left []ctlMessage
-	for ; q.n > 0; q.pop() {
-		if m := q.head(); m.header.Flags&wire.Retracted != 0 {
-			left = append(left, *m)
-		}
-	}
-	for i := range left {
-		q.push(left[i].header, nil)
-	}
-}
+// clear drops what the two ends find out again over the next connection.
+func (q *ctlQueue) clear() { q.first, q.n = 0, 0 }

@@ -213,13 +213,18 @@ func (l *link) arrivedOffer(in *incoming) {
 }
 
 // offeredAgain answers an Offer that was here before the connection broke: if
-// its body has been received, the Done was lost.
+// it was answered with Done, that was lost.
 func (l *link) offeredAgain(s *stream, h *wire.Header) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(s.offers, h.Seq) {
-		l.control(wire.Header{Kind: wire.Done, Source: h.Source, Dest: h.Dest, Seq: h.Seq}, nil)
+	if slices.Contains(s.offers, h.Seq) {
+		return
 	}
+	done := wire.Header{Kind: wire.Done, Source: h.Source, Dest: h.Dest, Seq: h.Seq}
+	if slices.Contains(s.returned, h.Seq) {
+		done.Flags = wire.Retracted
+	}
+	l.control(done, nil)
 }
 
 func (l *link) arrivedData(in *incoming, n int) {
@@ -287,6 +292,10 @@ func (l *link) retracted(h *wire.Header) {
 	if s == nil {
 		return
 	}
+	if h.Flags&wire.Retracted != 0 { // the peer has had the answer
+		s.returned = slices.DeleteFunc(s.returned, func(seq uint64) bool { return seq == h.Seq })
+		return
+	}
 	l.mu.Unlock() // a Box's lock comes first
 	b := s.box
 	b.mu.Lock()
@@ -299,6 +308,7 @@ func (l *link) retracted(h *wire.Header) {
 	l.mu.Lock()
 	if a != nil {
 		s.answered(h.Seq)
+		s.returned = append(s.returned, h.Seq)
 		l.control(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: h.Source, Dest: h.Dest, Seq: h.Seq}, nil)
 		l.pump()
 	}
@@ -361,7 +371,9 @@ func (l *link) startPulls() {
 			id = uint32(len(l.pulls))
 			l.pulls = append(l.pulls, p.op)
 		}
+		l.e.pulling++
 		if err := l.puller.Pull(p.ticket, p.op.buf[:p.op.want], uint64(id)); err != nil {
+			l.e.pulling--
 			l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", p.op.want, p.op.status.Source, err))
 		}
 	}
@@ -375,6 +387,7 @@ func (l *link) Pulled(id uint64, err error) {
 	}
 	o := l.pulls[id]
 	l.pulls[id] = nil
+	l.e.pulling--
 	l.freePulls = append(l.freePulls, uint32(id))
 	if err != nil {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))

@@ -26,7 +26,9 @@ type stream struct {
 	acks  atomic.Uint64 // got, where acknowledgements are wanted
 	dirty bool          // got grew since the peer was last told in an Ack
 
-	offers []uint64 // numbers of the peer's Offers that were not answered with Done; guarded by the link's mu
+	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
+	// with Done, and those given back of which the peer does not know yet.
+	offers, returned []uint64
 }
 
 // keep adds x to the messages that are not stable.

@@ -189,14 +189,22 @@ func (e *Engine) leave() {
 		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
 			return
 		}
-		if !e.pollAll() {
-			e.arm()
+		if e.pollAll() {
+			continue
+		}
+		if e.arm(); e.pulling > 0 {
+			e.polling.Unlock()
+			return // watch goes on
 		}
 	}
 }
 
 // arm has every connection call wake. Polling is held.
 func (e *Engine) arm() {
+	if e.pulling > 0 { // they go on by being polled
+		e.wake()
+		return
+	}
 	e.armed.Store(true)
 	for _, l := range *e.active.Load() {
 		if l.owedBytes > 0 {

@@ -97,23 +97,24 @@ func (f *Fabric) accept(ep transport.Endpoint) {
 			f.opt.Log.Warn("accept", "addr", ep.Addr(), "err", err)
 			continue
 		}
-		f.done.Go(func() { f.greet(conn) })
+		f.done.Go(func() {
+			if err := f.greet(f.ctx, conn, false); err != nil {
+				f.opt.Log.Debug("connection refused", "peer", conn.Peer(), "err", err)
+			}
+		})
 	}
 }
 
-// greet waits for the greeting on a connection that another process dialed.
-func (f *Fabric) greet(conn transport.Conn) {
-	ctx, stop := context.WithTimeout(f.ctx, 5*time.Second)
+// greet exchanges greetings on a connection; then it is the engine's. Otherwise
+// it is closed.
+func (f *Fabric) greet(ctx context.Context, conn transport.Conn, dialed bool) error {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	g := f.engine.Greet(conn)
+	g := f.engine.Greet(conn, dialed)
 	woken := make(chan struct{}, 1)
 	for {
-		done, err := g.Poll()
-		if err != nil {
-			f.opt.Log.Debug("connection refused", "err", err)
-		}
-		if done {
-			return
+		if done, err := g.Poll(); done {
+			return err
 		}
 		conn.Arm(func() {
 			select {
@@ -125,7 +126,7 @@ func (f *Fabric) greet(conn transport.Conn) {
 		case <-woken:
 		case <-ctx.Done():
 			conn.Close()
-			return
+			return ctx.Err()
 		}
 	}
 }
@@ -152,21 +153,13 @@ func (f *Fabric) dial(process int) {
 		return
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		generation := f.engine.Generation(process) + 1
-		conn, err := ep.Dial(ctx, addr)
-		if err == nil {
-			if f.engine.Connected(process) {
-				conn.Close()
-				return
-			}
-			m := f.engine.Greeting(generation)
-			if err = conn.Send(m); err == nil {
-				err = conn.Flush()
-			}
-			if err == nil && f.engine.Attach(process, conn, generation, true) {
-				return
-			}
-			conn.Close()
+		generation, ok := f.engine.Dial(process)
+		if !ok {
+			return
+		}
+		err := f.try(ctx, ep, addr, generation)
+		if f.engine.EndDial(process) {
+			return
 		}
 		select {
 		case <-time.After(pause):
@@ -176,10 +169,23 @@ func (f *Fabric) dial(process int) {
 			}
 			return
 		}
-		if f.engine.Connected(process) {
-			return
-		}
 	}
+}
+
+// try dials once.
+func (f *Fabric) try(ctx context.Context, ep transport.Endpoint, addr transport.Addr, generation uint32) error {
+	conn, err := ep.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if err = conn.Send(f.engine.Greeting(generation)); err == nil {
+		err = conn.Flush()
+	}
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	return f.greet(ctx, conn, true)
 }
 
 func (f *Fabric) choose(process int) (transport.Endpoint, transport.Addr) {

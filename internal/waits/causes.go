@@ -22,6 +22,9 @@ func (g graph) causes(d *Deadlock) []string {
 		found = append(found, cycleSentence(d.Cycle))
 	}
 	found = append(found, g.deserted(all)...)
+	if len(found) == 0 {
+		found = append(found, rankList(d.Ranks)+" wait for each other, and none of them can be the first")
+	}
 	return append(found, misnamed(all)...)
 }
 
@@ -158,8 +161,12 @@ func misnamed(all []obstacle) []string {
 		tags := slices.Clone(o.need.Unexpected)
 		slices.Sort(tags)
 		tags = slices.Compact(tags)
-		found = append(found, fmt.Sprintf("rank %d wants tag %d from %s in %s, and has from there, unreceived, a message with tag %s: was that meant?",
-			o.rank, o.need.Tag, rankList(peers(o.need)), o.wait.Op+inBrackets(o.wait.Where), joinNumbers(tags, " and tag ")))
+		has := fmt.Sprintf("a message with tag %d: was that meant?", tags[0])
+		if len(tags) > 1 {
+			has = fmt.Sprintf("messages with tags %s: was one of them meant?", joinNumbers(tags))
+		}
+		found = append(found, fmt.Sprintf("rank %d wants tag %d from %s in %s, and has from there, unreceived, %s",
+			o.rank, o.need.Tag, rankList(peers(o.need)), o.wait.Op+inBrackets(o.wait.Where), has))
 	}
 	return bound(found)
 }

@@ -115,13 +115,14 @@ type obstacle struct {
 }
 
 // cycle is the shortest of the cycles that result from following, from each
-// rank, the lowest of those it waits for. It begins with its lowest rank.
+// rank, the lowest of those that it cannot do without. It begins with its
+// lowest rank.
 func (g graph) cycle(members []int) []int {
 	next := map[int]int{}
 	for _, m := range members {
-		for _, o := range g.obstacles(g.ranks[m]) {
-			for _, p := range peers(o.need) {
-				if old, ok := next[m]; g.ranks[p].State == "waiting" && (!ok || p < old) {
+		for _, w := range g.ranks[m].Waits {
+			for _, p := range g.indispensable(g.ranks[m], w) {
+				if old, ok := next[m]; !ok || p < old {
 					next[m] = p
 				}
 			}
@@ -155,4 +156,26 @@ func (g graph) cycle(members []int) []int {
 	}
 	low := slices.Index(best, slices.Min(best))
 	return slices.Concat(best[low:], best[:low])
+}
+
+// indispensable is the waiting ranks each of which alone keeps w from ending:
+// not one of several that could end it.
+func (g graph) indispensable(r *rank, w control.Wait) []int {
+	waiting := func(n control.Need) []int {
+		return slices.DeleteFunc(slices.Clone(peers(n)), func(p int) bool { return g.ranks[p].State != "waiting" })
+	}
+	var all []int
+	for _, n := range w.Needs {
+		if !g.hopeless(r, n) {
+			continue
+		}
+		if ps := waiting(n); w.Any || len(ps) == 1 {
+			all = append(all, ps...)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); w.Any && len(all) > 1 {
+		return nil
+	}
+	return all
 }

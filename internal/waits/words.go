@@ -46,11 +46,11 @@ func waitSentence(now time.Time, r int, w control.Wait) string {
 // needPhrase tells of one need: "for a message from rank 0, tag 5, on world".
 func needPhrase(w control.Wait, n control.Need) string {
 	who := rankList(peers(n))
-	if n.Peer < 0 {
+	switch {
+	case n.Peer < 0 && len(n.Peers) == 0:
+		who = "any rank"
+	case n.Peer < 0 && len(n.Peers) > 1:
 		who = "any of " + who
-		if len(n.Peers) == 0 {
-			who = "any rank"
-		}
 	}
 	var text string
 	switch {
@@ -121,12 +121,12 @@ func rankList(ranks []int) string {
 	return "ranks " + strings.Join(parts, ", ")
 }
 
-func joinNumbers(ns []int, by string) string {
+func joinNumbers(ns []int) string {
 	parts := make([]string, len(ns))
 	for i, n := range ns {
 		parts[i] = strconv.Itoa(n)
 	}
-	return strings.Join(parts, by)
+	return strings.Join(parts, ", ")
 }
 
 func are(ranks []int) string {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/mpiv/mpiv/transport"
@@ -34,6 +35,7 @@ type Network struct {
 
 	mu        sync.Mutex // guards what follows
 	endpoints map[transport.Addr]*Endpoint
+	pipes     []*pipe // those that were not seen broken
 }
 
 // NewNetwork is a network without endpoints.
@@ -144,9 +146,32 @@ func (e *Endpoint) adopt(c *Conn) bool {
 // side, whose peer is a, and the end at a's side.
 func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
 	p := &pipe{opt: n.opt}
+	n.mu.Lock()
+	n.pipes = append(n.pipes, p)
+	n.mu.Unlock()
 	atA = &Conn{pipe: p, peer: b, side: 0}
 	atB = &Conn{pipe: p, peer: a, side: 1}
 	return atB, atA
+}
+
+// Cut breaks one of the network's live connections, as [Conn.Cut] does. pick
+// chooses among n of them. False if there is none.
+func (n *Network) Cut(pick func(n int) int) bool {
+	n.mu.Lock()
+	n.pipes = slices.DeleteFunc(n.pipes, func(p *pipe) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.broken
+	})
+	var cut *pipe
+	if len(n.pipes) > 0 {
+		cut = n.pipes[pick(len(n.pipes))]
+	}
+	n.mu.Unlock()
+	if cut != nil {
+		(&Conn{pipe: cut}).Cut()
+	}
+	return cut != nil
 }
 
 // A pipe is what both ends of a connection share.

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "mpiv-dir") // 0700, and short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestJobsOfDeadAgentsAreRemoved(t *testing.T) {
+	dir := shortDir(t)
+	alive, err := makeJobDir(dir, "job")
+	require.NoError(t, err)
+	second, err := makeJobDir(dir, "job")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "job-2"), second.path, "a name that is taken gets a number")
+
+	second.lock.Close() // as when its agent is killed
+	jobs, err := jobsIn(dir)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, "job", jobs[0].Name)
+	require.NoDirExists(t, second.path)
+
+	alive.remove()
+	jobs, err = jobsIn(dir)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+}
+
+func TestRuntimeDirIsOursAlone(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(path string) error
+		says string
+	}{
+		{"others may enter", func(p string) error { return os.Mkdir(p, 0o755) }, "chmod 700"},
+		{"a file", func(p string) error { return os.WriteFile(p, nil, 0o600) }, "not a directory"},
+		{"a link to somewhere", func(p string) error { return os.Symlink(os.TempDir(), p) }, "not a directory"},
+		{"too long for a socket", func(p string) error { return nil }, "too long"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(shortDir(t), "run")
+			if c.says == "too long" {
+				path += strings.Repeat("x", 100)
+			}
+			require.NoError(t, c.make(path))
+			_, err := makeJobDir(path, "job")
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+func TestWhereJobsAre(t *testing.T) {
+	dir := shortDir(t)
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	require.Equal(t, filepath.Join(dir, "mpiv"), RuntimeDir())
+	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "gone"))
+	require.Equal(t, os.TempDir(), filepath.Dir(RuntimeDir()))
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	t.Setenv("TMPDIR", dir)
+	require.Equal(t, dir, filepath.Dir(RuntimeDir()))
+}
+
+func TestCleanName(t *testing.T) {
+	for name, want := range map[string]string{
+		"halo-12": "halo-12", "../etc": "_etc", ".hidden": "hidden", "a b/c": "a_b_c", "-x": "x",
+		strings.Repeat("n", 50) + "-4711": strings.Repeat("n", 20) + strings.Repeat("n", 15) + "-4711",
+	} {
+		require.Equal(t, want, cleanName(name), "%q", name)
+	}
+}
