@@ -31,16 +31,21 @@ type role func(ctx context.Context) error
 // together plays roles side by side and waits for all. The first error ends the
 // context of the others, and is what it returns.
 func together(ctx context.Context, roles ...role) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var (
+		all   sync.WaitGroup
+		once  sync.Once
+		first error
+	)
 	for _, play := range roles {
 		all.Go(func() {
 			if err := play(ctx); err != nil {
-				stop(err)
+				once.Do(func() { first = err })
+				stop()
 			}
 		})
 	}
 	all.Wait()
-	return context.Cause(ctx)
+	return first
 }

@@ -38,9 +38,9 @@ Experiments:
   --compressibility P compression of that data saves about P percent. Default: 60
   --seed S            other generated data. Default: 1
   --csv FILE          write when each block was written, and how long after the one before
-  --compare           compress the input with and without messages, in turn, and print
-                      how many times as fast it is without. Output is thrown away. Without
-                      mpivrun four ranks run in this process
+  --compare           compress the input with messages and without, in turn, and print what
+                      either takes. Output is thrown away. Without mpivrun, four ranks run
+                      in this process
   --rounds N          how often. Default: 7
 `
 

@@ -133,7 +133,10 @@ func (r *rankReader) end(ctx context.Context, v verdict) error {
 		return err
 	}
 	for {
-		if done, err := r.credit(ctx); done || err != nil {
+		switch done, err := r.credit(ctx); {
+		case ctx.Err() != nil:
+			return nil // we are done; who ended the job says why
+		case done || err != nil:
 			return err
 		}
 	}
