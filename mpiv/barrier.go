@@ -7,22 +7,19 @@ import "context"
 // By dissemination: Hensgen, Finkel and Manber, "Two Algorithms for Barrier
 // Synchronization" (IJPP 1988).
 func Barrier(ctx context.Context, c *Comm) error {
-	if err := c.usable(opBarrier, -1); err != nil {
-		return err
-	}
 	s := c.begin(ctx, opBarrier, -1)
 	return s.barrier()
 }
 
 // Ibarrier starts a Barrier.
 func Ibarrier(ctx context.Context, c *Comm) Request {
-	if err := c.usable(opBarrier, -1); err != nil {
-		return Request{c: c, err: err}
-	}
 	return c.begin(ctx, opBarrier, -1).later((*series).barrier)
 }
 
 func (s *series) barrier() error {
+	if err := s.usable(true); err != nil {
+		return err
+	}
 	for d := 1; d < s.c.size; d <<= 1 {
 		to, from := (s.c.rank+d)%s.c.size, (s.c.rank-d+s.c.size)%s.c.size
 		if err := s.sendrecv(nil, to, nil, from); err != nil {

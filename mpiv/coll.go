@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/mpiv/mpiv/internal/engine"
 )
@@ -32,13 +33,18 @@ const (
 	opSplit
 	opCreate
 	opDup
+	opCreateGroup
+	opCartCreate
 	opBcastObj
+	opGatherObj
+	opScatterObj
+	opAllgatherObj
 	collOps
 )
 
 var collNames = [collOps]string{"", "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
 	"Alltoall", "Alltoallv", "Reduce", "Allreduce", "ReduceScatter", "ReduceScatterBlock", "Scan", "Exscan",
-	"Split", "Create", "Dup", "BcastObj"}
+	"Split", "Create", "Dup", "CreateGroup", "CartCreate", "BcastObj", "GatherObj", "ScatterObj", "AllgatherObj"}
 
 func (op collOp) String() string { return collNames[op] }
 
@@ -52,7 +58,7 @@ func init() {
 	}
 }
 
-// describeCheck is check in words. Roots are known modulo 2047.
+// describeCheck is check in words. Roots are known modulo 2048.
 func describeCheck(check uint16) string {
 	op, root := collOp(check&(1<<5-1)), int(check>>5)-1
 	if op == 0 || op >= collOps {
@@ -77,7 +83,7 @@ type series struct {
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	return series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
-		m: engine.Match{Context: c.context + 1, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
+		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
 }
 
 // send sends data to rank to of the Comm, in the standard mode.
@@ -107,24 +113,33 @@ func (s *series) irecv(into []byte, from int) engine.Request {
 	return s.c.box.Irecv(m, into)
 }
 
-// wait ends what isend or irecv began; into is nil for a send.
-func (s *series) wait(r engine.Request, into []byte, peer int) error {
+// wait ends what irecv began.
+func (s *series) wait(r engine.Request, into []byte, from int) error {
 	st, err := r.Wait(s.ctx, s.call)
-	if into != nil {
-		err = wrongLength(st, into, err)
-	}
-	return s.explain(err, peer)
+	return s.explain(wrongLength(st, into, err), from)
+}
+
+// sent ends what isend began.
+func (s *series) sent(r engine.Request, to int) error {
+	_, err := r.Wait(s.ctx, s.call)
+	return s.explain(err, to)
 }
 
 // sendrecv sends data to one rank while it receives into from another.
 func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
 	r := s.irecv(into, from)
 	if err := s.send(data, to); err != nil {
-		r.Cancel()
-		r.Wait(context.Background(), s.call)
+		s.drop(r)
 		return err
 	}
 	return s.wait(r, into, from)
+}
+
+// drop takes r back, or waits for it where it is too late for that: its buffer
+// is the caller's again.
+func (s *series) drop(r engine.Request) {
+	r.Cancel()
+	r.Wait(context.Background(), s.call)
 }
 
 // wrongLength: the ranks of a collective disagree on how much there is to send.
@@ -147,21 +162,134 @@ func (s *series) explain(err error, peer int) error {
 	return s.c.fail(s.call.Op, peer, -1, err)
 }
 
+// fail wraps an error that concerns no one peer.
+func (s *series) fail(err error) error { return s.c.fail(s.call.Op, -1, -1, err) }
+
+// wants says of a length of the caller's that it does not fit.
+func (s *series) wants(what string, got, want int) error {
+	return s.fail(fmt.Errorf("%w: %s is %d, want %d", ErrCount, what, got, want))
+}
+
 // later runs a collective in a goroutine of its own. The Request is done when
 // it has ended.
 func (s series) later(run func(s *series) error) Request {
 	task, r := s.c.box.NewTask()
-	s.c.box.Engine().Go(func() { task.Finish(run(&s)) })
+	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })
 	return Request{c: s.c, r: r, kind: kindCollective, peer: -1, tag: -1}
 }
 
-// usable says why no collective can be called on c; nil if it can.
-func (c *Comm) usable(op collOp, root int) error {
-	if c.freed.Load() {
-		return c.fail(op.String(), -1, -1, ErrComm)
-	}
-	if root < -1 || root >= c.size {
-		return c.fail(op.String(), -1, -1, fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, c.name, c.size-1))
+// guard makes a panic, of a reduction that the program wrote, the error of its
+// request.
+func (s *series) guard(run func(s *series) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.fail(&PanicError{Value: p, Stack: debug.Stack()})
+		}
+	}()
+	return run(s)
+}
+
+// usable says why the collective cannot be called with elements of a type that
+// is plain or not; nil if it can.
+func (s *series) usable(plain bool) error {
+	switch {
+	case s.c.freed.Load():
+		return s.fail(ErrComm)
+	case !plain:
+		return s.fail(fmt.Errorf("%w; use BcastObj and its kind", ErrType))
 	}
 	return nil
 }
+
+// rooted is usable for a collective with a root.
+func (s *series) rooted(plain bool, root int) error {
+	if err := s.usable(plain); err != nil {
+		return err
+	}
+	if uint(root) >= uint(s.c.size) {
+		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.name, s.c.size-1))
+	}
+	return nil
+}
+
+// A window is sends and receives under way, so many at most; the oldest is
+// waited for to make room. What has failed once fails every later call.
+type window struct {
+	s     series
+	err   error
+	first int
+	n     int
+	ring  [windowLen]pending
+}
+
+// windowLen is how many messages a rank of a collective has under way at most.
+const windowLen = 16
+
+type pending struct {
+	r    engine.Request
+	recv bool
+	into []byte
+	peer int
+}
+
+func (w *window) send(data []byte, to int) {
+	if w.s.small(data) {
+		if w.err == nil {
+			w.err = w.s.send(data, to)
+		}
+		return
+	}
+	if w.room() {
+		w.add(pending{r: w.s.isend(data, to), peer: to})
+	}
+}
+
+func (w *window) recv(into []byte, from int) {
+	if w.room() {
+		w.add(pending{r: w.s.irecv(into, from), recv: true, into: into, peer: from})
+	}
+}
+
+func (w *window) add(p pending) {
+	w.ring[(w.first+w.n)%windowLen] = p
+	w.n++
+}
+
+// room waits until another message can be added; false after an error.
+func (w *window) room() bool {
+	if w.n == windowLen {
+		w.one()
+	}
+	return w.err == nil
+}
+
+// one ends the oldest message.
+func (w *window) one() {
+	p := &w.ring[w.first]
+	w.first = (w.first + 1) % windowLen
+	w.n--
+	switch {
+	case w.err != nil:
+		w.s.drop(p.r)
+	case p.recv:
+		w.err = w.s.wait(p.r, p.into, p.peer)
+	default:
+		w.err = w.s.sent(p.r, p.peer)
+	}
+	*p = pending{}
+}
+
+// wait ends all that is under way.
+func (w *window) wait() error {
+	for w.n > 0 {
+		w.one()
+	}
+	return w.err
+}
+
+// small tells whether data is so short that a send does not wait for its
+// receiver: then it goes at once.
+func (s *series) small(data []byte) bool { return len(data) <= eagerLen }
+
+// eagerLen is what every way between two ranks sends without waiting.
+const eagerLen = 4 << 10

@@ -24,11 +24,10 @@ const (
 type Comm struct {
 	box     *engine.Box
 	rank    int
-	group   []topology.Rank       // by rank in the Comm; nil: the world itself
-	inverse map[topology.Rank]int // of group
+	group   Group // of its ranks
 	size    int
 	name    string
-	context uint32 // of point-to-point messages; context+1 is that of collectives
+	context uint32 // of point-to-point messages; those after it are below
 
 	state   *rankState
 	series  atomic.Uint32 // number of the next collective
@@ -38,7 +37,7 @@ type Comm struct {
 
 // rankState is what all Comms of a rank share.
 type rankState struct {
-	contexts atomic.Uint32 // the next context that this rank has not used
+	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
 	options  Options
 }
@@ -50,14 +49,20 @@ type Options struct {
 	Check bool
 }
 
-// firstContext is the world's; below it are those of the library itself.
-const firstContext = 16
+// The contexts of a Comm.
+const (
+	collectives = 1 // after that of its point-to-point messages
+	groups      = 2 // of CreateGroup on it
+
+	contextStep  = 4
+	firstContext = 16 // the world's; below it are those of the library itself
+)
 
 // worldOf is the Comm of all ranks, as the rank of b has it.
 func worldOf(b *engine.Box, opt Options) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
-		state: &rankState{options: opt}}
-	c.state.contexts.Store(firstContext + 2)
+		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt}}
+	c.state.contexts.Store(firstContext + contextStep)
 	b.NameContext(c.context, c.name)
 	return c
 }
@@ -79,18 +84,18 @@ func (c *Comm) SetName(name string) {
 
 // world is the rank in the world of rank r of c.
 func (c *Comm) world(r int) topology.Rank {
-	if c.group == nil {
+	if c.group.ranks == nil {
 		return topology.Rank(r)
 	}
-	return c.group[r]
+	return c.group.ranks[r]
 }
 
 // local is the rank in c of rank w of the world.
 func (c *Comm) local(w topology.Rank) int {
-	if c.group == nil {
+	if c.group.ranks == nil {
 		return int(w)
 	}
-	return c.inverse[w]
+	return c.group.index(w)
 }
 
 // Free ends the use of c by the calling rank; later calls fail with ErrComm.

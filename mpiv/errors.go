@@ -17,6 +17,7 @@ var (
 	ErrCount     = errors.New("lengths do not fit")
 	ErrComm      = errors.New("communicator was freed")
 	ErrGroup     = errors.New("invalid group")
+	ErrDims      = errors.New("invalid grid")
 	ErrBuffer    = errors.New("buffer attached for Bsend is too small")
 	ErrOverlap   = errors.New("buffers overlap")
 	ErrModified  = errors.New("buffer changed while its request was pending")

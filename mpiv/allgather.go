@@ -1,0 +1,171 @@
+package mpiv
+
+import "context"
+
+// Allgather collects the in of all ranks, which are of equal length, in rank
+// order in the out of each: len(out) = Size()*len(in). in may be the rank's own
+// part of out.
+//
+// Short data: in ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is
+// no power of two, after Bruck et al., "Efficient Algorithms for All-to-All
+// Communications in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long
+// data: around a ring, where only neighbours exchange messages. Thakur,
+// Rabenseifner and Gropp (2005), the section on allgather.
+func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
+	s := c.begin(ctx, opAllgather, -1)
+	return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+}
+
+// Iallgather starts an Allgather.
+func Iallgather[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
+	return c.begin(ctx, opAllgather, -1).later(func(s *series) error {
+		return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+	})
+}
+
+// Allgatherv is Allgather of parts of different lengths: that of rank i has
+// counts[i] elements, equal on all ranks, and goes to out[displs[i]:]. displs
+// nil: the parts follow each other.
+func Allgatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
+	s := c.begin(ctx, opAllgatherv, -1)
+	return s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs)
+}
+
+// Iallgatherv starts an Allgatherv.
+func Iallgatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int) Request {
+	return c.begin(ctx, opAllgatherv, -1).later(func(s *series) error {
+		return s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs)
+	})
+}
+
+// Bounds on the bytes gathered by each rank.
+const (
+	allgatherLong  = 512 << 10 // from here on around a ring
+	allgatherShort = 32 << 10  // up to here parts of different lengths are packed
+)
+
+func (s *series) allgather(in, out []byte, elem, n, room int, plain bool) error {
+	if err := s.usable(plain); err != nil {
+		return err
+	}
+	if room != n*s.c.size {
+		return s.wants("len(out)", room, n*s.c.size)
+	}
+	l := equal(elem, n, s.c.size)
+	if err := s.place(in, out, &l); err != nil {
+		return err
+	}
+	return s.allgatherBlocks(out, &l)
+}
+
+func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, counts, displs []int) error {
+	if err := s.usable(plain); err != nil {
+		return err
+	}
+	l, err := s.arranged("out", elem, counts, displs, room)
+	if err != nil {
+		return err
+	}
+	defer l.free()
+	if n != counts[s.c.rank] {
+		return s.wants("len(in)", n, counts[s.c.rank])
+	}
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	total *= elem
+	if displs != nil && total <= allgatherShort {
+		return s.allgatherPacked(in, out, &l, total)
+	}
+	if err := s.place(in, out, &l); err != nil {
+		return err
+	}
+	if total <= allgatherShort {
+		return s.allgatherBlocks(out, &l)
+	}
+	return s.allgatherRing(out, &l, s.c.rank)
+}
+
+// allgatherPacked is for short parts that lie apart.
+func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
+	if err := s.place(in, out, l); err != nil {
+		return err
+	}
+	packed, err := s.arranged("out", l.elem, l.counts, nil, total)
+	if err != nil {
+		return err
+	}
+	defer packed.free()
+	room := takeScratch(total)
+	defer room.free()
+	copy(packed.of(room.b, s.c.rank), in)
+	if err := s.allgatherBlocks(room.b, &packed); err != nil {
+		return err
+	}
+	for i := range s.c.size {
+		copy(l.of(out, i), packed.of(room.b, i))
+	}
+	return nil
+}
+
+// allgatherBlocks fills b, in which each rank has its own block, with those of
+// all. The blocks follow each other.
+func (s *series) allgatherBlocks(b []byte, l *layout) error {
+	switch size := s.c.size; {
+	case len(b) >= allgatherLong && size > 2:
+		return s.allgatherRing(b, l, s.c.rank)
+	case size&(size-1) == 0:
+		return s.allgatherDoubling(b, l)
+	}
+	return s.allgatherBruck(b, l)
+}
+
+func (s *series) allgatherDoubling(b []byte, l *layout) error {
+	for d := 1; d < s.c.size; d <<= 1 {
+		partner := s.c.rank ^ d
+		mine, theirs := s.c.rank&^(d-1), partner&^(d-1)
+		if err := s.sendrecv(l.span(b, mine, d), partner, l.span(b, theirs, d), partner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allgatherBruck doubles the blocks that follow the rank's own, counted around,
+// in each step. They are received in their places: those that go around the end
+// of b in two messages.
+func (s *series) allgatherBruck(b []byte, l *layout) error {
+	size := s.c.size
+	for d := 1; d < size; d <<= 1 {
+		n := min(d, size-d)
+		to, from := s.at(s.c.rank-d), s.at(s.c.rank+d)
+		w := window{s: *s}
+		w.recv(l.span(b, from, min(n, size-from)), from)
+		if from+n > size {
+			w.recv(l.span(b, 0, from+n-size), from)
+		}
+		w.send(l.span(b, s.c.rank, min(n, size-s.c.rank)), to)
+		if s.c.rank+n > size {
+			w.send(l.span(b, 0, s.c.rank+n-size), to)
+		}
+		if err := w.wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allgatherRing fills b; the calling rank has block own of it, the rank after
+// it the next.
+func (s *series) allgatherRing(b []byte, l *layout, own int) error {
+	right, left := s.at(s.c.rank+1), s.at(s.c.rank-1)
+	for range s.c.size - 1 {
+		next := s.at(own - 1)
+		if err := s.sendrecv(l.of(b, own), right, l.of(b, next), left); err != nil {
+			return err
+		}
+		own = next
+	}
+	return nil
+}

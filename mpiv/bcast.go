@@ -1,0 +1,108 @@
+package mpiv
+
+import "context"
+
+// Bcast copies the data of rank root to that of all others. The length must be
+// the same on all ranks.
+//
+// Short data goes down a binomial tree. Long data on many ranks is scattered
+// and gathered by all: van de Geijn, in Barnett et al., "Interprocessor
+// Collective Communication Library" (SHPCC 1994); Thakur, Rabenseifner and
+// Gropp (2005), the section on broadcast.
+func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
+	s := c.begin(ctx, opBcast, root)
+	return s.bcast(bytesOf(data), plain[T](), root)
+}
+
+// Ibcast starts a Bcast.
+func Ibcast[T Elem](ctx context.Context, c *Comm, data []T, root int) Request {
+	b, ok := bytesOf(data), plain[T]()
+	return c.begin(ctx, opBcast, root).later(func(s *series) error { return s.bcast(b, ok, root) })
+}
+
+// From this length and number of ranks on, a broadcast is a scatter and an
+// allgather: then twice the bytes cost less than the depth of a tree.
+const (
+	bcastLong  = 64 << 10
+	bcastRanks = 8
+)
+
+func (s *series) bcast(data []byte, plain bool, root int) error {
+	if err := s.rooted(plain, root); err != nil {
+		return err
+	}
+	if len(data) < bcastLong || s.c.size < bcastRanks {
+		return s.bcastTree(data, root)
+	}
+	l := evenly(1, len(data), s.c.size)
+	if err := s.scatterEven(data, &l, root); err != nil {
+		return err
+	}
+	return s.allgatherRing(data, &l, s.distance(root))
+}
+
+// distance is how far the calling rank comes after root.
+func (s *series) distance(root int) int { return s.at(s.c.rank - root) }
+
+// at is rank r of the Comm, counted around.
+func (s *series) at(r int) int {
+	size := s.c.size
+	if r < 0 {
+		return r + size
+	}
+	if r >= size {
+		return r - size
+	}
+	return r
+}
+
+func (s *series) bcastTree(data []byte, root int) error {
+	rel, mask := s.distance(root), 1
+	for ; mask < s.c.size; mask <<= 1 {
+		if rel&mask != 0 {
+			if err := s.recv(data, s.at(s.c.rank-mask)); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	if s.small(data) {
+		for mask >>= 1; mask > 0; mask >>= 1 {
+			if rel+mask < s.c.size {
+				if err := s.send(data, s.at(s.c.rank+mask)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	w := window{s: *s}
+	for mask >>= 1; mask > 0; mask >>= 1 {
+		if rel+mask < s.c.size {
+			w.send(data, s.at(s.c.rank+mask))
+		}
+	}
+	return w.wait()
+}
+
+// scatterEven leaves block i of root's data on the rank that comes i after it,
+// in its place; other blocks may come with it. Down a binomial tree.
+func (s *series) scatterEven(data []byte, l *layout, root int) error {
+	rel, mask := s.distance(root), 1
+	for ; mask < s.c.size; mask <<= 1 {
+		if rel&mask != 0 {
+			n := min(mask, s.c.size-rel)
+			if err := s.recv(l.span(data, rel, n), s.at(s.c.rank-mask)); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	w := window{s: *s}
+	for mask >>= 1; mask > 0; mask >>= 1 {
+		if child := rel + mask; child < s.c.size {
+			w.send(l.span(data, child, min(mask, s.c.size-child)), s.at(s.c.rank+mask))
+		}
+	}
+	return w.wait()
+}

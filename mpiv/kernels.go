@@ -1,0 +1,161 @@
+package mpiv
+
+import (
+	"reflect"
+	"unsafe"
+)
+
+// The loops of the built-in reductions. An operation that does the same to the
+// bits of signed and unsigned integers has one loop for both.
+var (
+	sums = commuting("Sum", map[reflect.Kind]kernel{
+		reflect.Int8: sum[uint8], reflect.Int16: sum[uint16], reflect.Int32: sum[uint32], reflect.Int64: sum[uint64],
+		reflect.Uint8: sum[uint8], reflect.Uint16: sum[uint16], reflect.Uint32: sum[uint32], reflect.Uint64: sum[uint64],
+		reflect.Float32: sum[float32], reflect.Float64: sum[float64],
+		reflect.Complex64: sum[float32], reflect.Complex128: sum[float64],
+	})
+	prods = commuting("Prod", map[reflect.Kind]kernel{
+		reflect.Int8: prod[uint8], reflect.Int16: prod[uint16], reflect.Int32: prod[uint32], reflect.Int64: prod[uint64],
+		reflect.Uint8: prod[uint8], reflect.Uint16: prod[uint16], reflect.Uint32: prod[uint32], reflect.Uint64: prod[uint64],
+		reflect.Float32: prod[float32], reflect.Float64: prod[float64],
+		reflect.Complex64: prod[complex64], reflect.Complex128: prod[complex128],
+	})
+	mins = commuting("Min", map[reflect.Kind]kernel{
+		reflect.Int8: least[int8], reflect.Int16: least[int16], reflect.Int32: least[int32], reflect.Int64: least[int64],
+		reflect.Uint8: least[uint8], reflect.Uint16: least[uint16], reflect.Uint32: least[uint32], reflect.Uint64: least[uint64],
+		reflect.Float32: least[float32], reflect.Float64: least[float64],
+	})
+	maxs = commuting("Max", map[reflect.Kind]kernel{
+		reflect.Int8: greatest[int8], reflect.Int16: greatest[int16], reflect.Int32: greatest[int32], reflect.Int64: greatest[int64],
+		reflect.Uint8: greatest[uint8], reflect.Uint16: greatest[uint16], reflect.Uint32: greatest[uint32], reflect.Uint64: greatest[uint64],
+		reflect.Float32: greatest[float32], reflect.Float64: greatest[float64],
+	})
+	minLocs = commuting("MinLoc", map[reflect.Kind]kernel{
+		reflect.Int8: leastLoc[int8], reflect.Int16: leastLoc[int16], reflect.Int32: leastLoc[int32], reflect.Int64: leastLoc[int64],
+		reflect.Uint8: leastLoc[uint8], reflect.Uint16: leastLoc[uint16], reflect.Uint32: leastLoc[uint32], reflect.Uint64: leastLoc[uint64],
+		reflect.Float32: leastLoc[float32], reflect.Float64: leastLoc[float64],
+	})
+	maxLocs = commuting("MaxLoc", map[reflect.Kind]kernel{
+		reflect.Int8: greatestLoc[int8], reflect.Int16: greatestLoc[int16], reflect.Int32: greatestLoc[int32], reflect.Int64: greatestLoc[int64],
+		reflect.Uint8: greatestLoc[uint8], reflect.Uint16: greatestLoc[uint16], reflect.Uint32: greatestLoc[uint32], reflect.Uint64: greatestLoc[uint64],
+		reflect.Float32: greatestLoc[float32], reflect.Float64: greatestLoc[float64],
+	})
+	lands = logical("LAnd", func(a, b bool) bool { return a && b })
+	lors  = logical("LOr", func(a, b bool) bool { return a || b })
+	lxors = logical("LXor", func(a, b bool) bool { return a != b })
+
+	bitAnd = reduction{"BAnd", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x & y }) }}
+	bitOr  = reduction{"BOr", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x | y }) }}
+	bitXor = reduction{"BXor", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x ^ y }) }}
+)
+
+func logical(name string, f func(a, b bool) bool) kinds {
+	return commuting(name, map[reflect.Kind]kernel{
+		reflect.Bool: truth[uint8](f),
+		reflect.Int8: truth[uint8](f), reflect.Int16: truth[uint16](f), reflect.Int32: truth[uint32](f), reflect.Int64: truth[uint64](f),
+		reflect.Uint8: truth[uint8](f), reflect.Uint16: truth[uint16](f), reflect.Uint32: truth[uint32](f), reflect.Uint64: truth[uint64](f),
+	})
+}
+
+// sum does four elements at a time, with no bounds left to check.
+func sum[T Number](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	for len(d) >= 4 && len(x) >= 4 && len(y) >= 4 {
+		x0, x1, x2, x3 := x[0]+y[0], x[1]+y[1], x[2]+y[2], x[3]+y[3]
+		d[0], d[1], d[2], d[3] = x0, x1, x2, x3
+		d, x, y = d[4:], x[4:], y[4:]
+	}
+	for i := range d {
+		d[i] = x[i] + y[i]
+	}
+}
+
+func prod[T Number](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = x[i] * y[i]
+	}
+}
+
+func least[T Real](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = min(x[i], y[i])
+	}
+}
+
+func greatest[T Real](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = max(x[i], y[i])
+	}
+}
+
+func leastLoc[T Real](dst, a, b []byte) {
+	d, x, y := elems[Loc[T]](dst), elems[Loc[T]](a), elems[Loc[T]](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		if y[i].before(x[i], y[i].Value < x[i].Value) {
+			d[i] = y[i]
+		} else {
+			d[i] = x[i]
+		}
+	}
+}
+
+func greatestLoc[T Real](dst, a, b []byte) {
+	d, x, y := elems[Loc[T]](dst), elems[Loc[T]](a), elems[Loc[T]](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		if y[i].before(x[i], y[i].Value > x[i].Value) {
+			d[i] = y[i]
+		} else {
+			d[i] = x[i]
+		}
+	}
+}
+
+// before tells whether l is chosen over m; better: its value is. A NaN, as in
+// Min and Max, is better than any number.
+func (l Loc[T]) before(m Loc[T], better bool) bool {
+	if l.Value == m.Value {
+		return l.Index < m.Index
+	}
+	lnan, mnan := l.Value != l.Value, m.Value != m.Value
+	switch {
+	case lnan && mnan:
+		return l.Index < m.Index
+	case lnan || mnan:
+		return lnan
+	}
+	return better
+}
+
+func truth[T uint8 | uint16 | uint32 | uint64](f func(a, b bool) bool) kernel {
+	return func(dst, a, b []byte) {
+		d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+		x, y = x[:len(d)], y[:len(d)]
+		for i := range d {
+			var t T
+			if f(x[i] != 0, y[i] != 0) {
+				t = 1
+			}
+			d[i] = t
+		}
+	}
+}
+
+// bitwise works on words, whatever the elements are.
+func bitwise(dst, a, b []byte, f func(x, y uint64) uint64) {
+	d, x, y := elems[uint64](dst), elems[uint64](a), elems[uint64](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = f(x[i], y[i])
+	}
+	for i := len(d) * int(unsafe.Sizeof(uint64(0))); i < len(dst); i++ {
+		dst[i] = byte(f(uint64(a[i]), uint64(b[i])))
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package mpiv
+
+const raceEnabled = false

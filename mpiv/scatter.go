@@ -1,0 +1,157 @@
+package mpiv
+
+import (
+	"context"
+	"fmt"
+)
+
+// Scatter gives each rank its part of the in of root, in rank order, in out:
+// len(in) = Size()*len(out). On the other ranks in is not used. On root out may
+// be the rank's own part of in.
+//
+// Short data goes down a binomial tree, long data from root directly.
+func Scatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
+	s := c.begin(ctx, opScatter, root)
+	return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
+}
+
+// Iscatter starts a Scatter.
+func Iscatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Request {
+	return c.begin(ctx, opScatter, root).later(func(s *series) error {
+		return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
+	})
+}
+
+// Scatterv is Scatter of parts of different lengths: that of rank i is
+// counts[i] elements from in[displs[i]] on. displs nil: the parts follow each
+// other. in, counts and displs are used on root only.
+func Scatterv[T Elem](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
+	s := c.begin(ctx, opScatterv, root)
+	return s.scatterv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
+}
+
+// Iscatterv starts a Scatterv.
+func Iscatterv[T Elem](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) Request {
+	return c.begin(ctx, opScatterv, root).later(func(s *series) error {
+		return s.scatterv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
+	})
+}
+
+func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int) error {
+	if err := s.rooted(plain, root); err != nil {
+		return err
+	}
+	l := equal(elem, n, s.c.size)
+	if s.c.rank == root {
+		if room != n*s.c.size {
+			return s.wants("len(in)", room, n*s.c.size)
+		}
+		if err := s.pick(in, out, &l); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(out) < treeLong:
+		return s.scatterTree(in, out, &l, root)
+	case s.c.rank == root:
+		return s.scatterTo(in, &l)
+	}
+	return s.recv(out, root)
+}
+
+// pick copies the rank's own block of in to out, unless it is that.
+func (s *series) pick(in, out []byte, l *layout) error {
+	own := l.of(in, s.c.rank)
+	if same(out, own) {
+		return nil
+	}
+	if overlap(in, out) {
+		return s.fail(fmt.Errorf("%w: out must be apart from in, or the rank's own part of it", ErrOverlap))
+	}
+	copy(out, own)
+	return nil
+}
+
+// scatterTo sends the blocks of in to the other ranks.
+func (s *series) scatterTo(in []byte, l *layout) error {
+	w := window{s: *s}
+	for i := 1; i < s.c.size; i++ {
+		to := s.at(s.c.rank + i)
+		w.send(l.of(in, to), to)
+	}
+	return w.wait()
+}
+
+// scatterTree is gatherTree the other way around.
+func (s *series) scatterTree(in, out []byte, l *layout, root int) error {
+	rel, size, n := s.distance(root), s.c.size, len(out)
+	if rel&1 != 0 {
+		return s.recv(out, s.at(s.c.rank-1))
+	}
+	top := 1
+	for top < size {
+		top <<= 1
+	}
+	if rel == 0 {
+		for mask := top >> 1; mask > 0; mask >>= 1 {
+			to, k := s.at(root+mask), min(mask, size-mask)
+			if err := s.send(l.span(in, to, min(k, size-to)), to); err != nil {
+				return err
+			}
+			if to+k > size {
+				if err := s.send(l.span(in, 0, to+k-size), to); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	mask := rel & -rel
+	room := takeScratch(n * min(mask, size-rel))
+	defer room.free()
+	if err := s.recvRound(room.b, n, min(mask, size-rel), s.at(s.c.rank-mask), rel == mask); err != nil {
+		return err
+	}
+	copy(out, room.b[:n])
+	for mask >>= 1; mask > 0; mask >>= 1 {
+		if child := rel + mask; child < size {
+			b := room.b[n*mask : n*(mask+min(mask, size-child))]
+			if err := s.send(b, s.at(s.c.rank+mask)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// recvRound receives k blocks of n bytes as sendRound sends them.
+func (s *series) recvRound(b []byte, n, k, from int, fromRoot bool) error {
+	if k0 := s.c.size - s.c.rank; fromRoot && k0 < k {
+		if err := s.recv(b[:n*k0], from); err != nil {
+			return err
+		}
+		b = b[n*k0:]
+	}
+	return s.recv(b, from)
+}
+
+func (s *series) scatterv(in, out []byte, elem, room, n int, plain bool, counts, displs []int, root int) error {
+	if err := s.rooted(plain, root); err != nil {
+		return err
+	}
+	if s.c.rank != root {
+		return s.recv(out, root)
+	}
+	l, err := s.arranged("in", elem, counts, displs, room)
+	if err != nil {
+		return err
+	}
+	defer l.free()
+	if n != counts[root] {
+		return s.wants("len(out)", n, counts[root])
+	}
+	if err := s.pick(in, out, &l); err != nil {
+		return err
+	}
+	return s.scatterTo(in, &l)
+}
