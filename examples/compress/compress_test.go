@@ -58,7 +58,7 @@ func text(n int) []byte { return bytes.Clone(someText()[:n]) }
 
 var someText = sync.OnceValue(func() []byte {
 	b := make([]byte, 512<<10)
-	io.ReadFull(newGenerator(7, 50), b)
+	io.ReadFull(newGenerator(7, 50, int64(len(b))), b)
 	return b
 })
 
@@ -320,9 +320,9 @@ func TestGeneratedInput(t *testing.T) {
 		require.InDelta(t, percent, saved, 3, "percent saved")
 	}
 	a, b, other := make([]byte, 100_000), make([]byte, 100_000), make([]byte, 100_000)
-	io.ReadFull(newGenerator(1, 60), a)
-	io.ReadFull(newGenerator(1, 60), b)
-	io.ReadFull(newGenerator(2, 60), other)
+	io.ReadFull(newGenerator(1, 60, 100_000), a)
+	io.ReadFull(newGenerator(1, 60, 100_000), b)
+	io.ReadFull(newGenerator(2, 60, 100_000), other)
 	require.True(t, bytes.Equal(a, b))
 	require.False(t, bytes.Equal(a, other))
 }

@@ -50,6 +50,9 @@ func run(ctx context.Context, world *mpiv.Comm) error {
 		return compare(ctx, world, opt)
 	}
 	sum, err := compress(ctx, world, opt)
+	if errors.Is(err, context.Canceled) {
+		return context.Cause(ctx)
+	}
 	if err != nil || sum == nil {
 		return err
 	}

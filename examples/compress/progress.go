@@ -90,6 +90,9 @@ func (p *progress) run(every time.Duration) {
 const barCells = 30
 
 func progressText(raw, compressed, total int64, rate float64, bar bool) string {
+	if raw == 0 {
+		return "nothing is written yet"
+	}
 	text := fmt.Sprintf("%s at %s/s, %s of it left", bytesText(raw), bytesText(int64(rate)), ratioText(raw, compressed))
 	if total <= 0 {
 		return text

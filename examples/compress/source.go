@@ -23,7 +23,7 @@ func openSource(opt options) (*source, error) {
 	}
 	if opt.iterations > 0 {
 		n := int64(opt.iterations) * int64(opt.block)
-		return &source{io.LimitReader(newGenerator(opt.seed, opt.compressibility), n), n, func() error { return nil }}, nil
+		return &source{io.LimitReader(newGenerator(opt.seed, opt.compressibility, n), n), n, func() error { return nil }}, nil
 	}
 	if opt.input == "-" {
 		return &source{os.Stdin, 0, func() error { return nil }}, nil
