@@ -39,6 +39,7 @@ type Comm struct {
 type rankState struct {
 	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
+	pendings pendings
 	options  Options
 }
 

@@ -14,7 +14,8 @@ import (
 type Request struct {
 	c    *Comm
 	r    engine.Request
-	err  error // why it never began
+	err  error  // why it never began
+	mark *inUse // its buffer, where Options.Check asks for it
 	tag  int32
 	peer int32
 	size int32 // of the elements received
@@ -56,11 +57,15 @@ func (c *Comm) isend(op string, data []byte, plain bool, to, tag int, mode engin
 	case null:
 		return Request{}
 	}
+	mark, err := c.mark(op, data, false, to, tag)
+	if err != nil {
+		return Request{c: c, err: err}
+	}
 	r := c.box.Isend(m, data, mode)
-	if r.Null() {
+	if r.Null() && mark == nil {
 		return Request{}
 	}
-	return Request{c: c, r: r, kind: kindSend, peer: int32(to), tag: int32(tag)}
+	return Request{c: c, r: r, mark: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
 }
 
 func (c *Comm) irecv(op string, into []byte, plain bool, size, from, tag int) Request {
@@ -74,7 +79,28 @@ func (c *Comm) irecv(op string, into []byte, plain bool, size, from, tag int) Re
 	case null:
 		return Request{c: c, null: true}
 	}
-	return Request{c: c, r: c.box.Irecv(m, into), kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
+	mark, err := c.mark(op, into, true, from, tag)
+	if err != nil {
+		return Request{c: c, err: err}
+	}
+	return Request{c: c, r: c.box.Irecv(m, into), mark: mark, kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
+}
+
+// mark has a request's buffer watched, where that is asked for.
+func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*inUse, error) {
+	if !c.state.options.Check {
+		return nil, nil
+	}
+	mark, err := c.state.pendings.watch(op, buf, recv)
+	return mark, c.wrap(op, peer, tag, err)
+}
+
+// unmark ends that; the error says that the buffer was changed meanwhile.
+func (r *Request) unmark() error {
+	if r.mark == nil {
+		return nil
+	}
+	return r.c.wrap(kindOps[r.kind], int(r.peer), int(r.tag), r.c.state.pendings.done(r.mark))
 }
 
 func (c *Comm) failed(op string, peer, tag int, err error) Request {
@@ -97,6 +123,9 @@ func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
 // early ends a request that never was under way.
 func (r *Request) early() (Status, error) {
 	err, s := r.err, Status{Source: AnySource, Tag: AnyTag}
+	if err == nil {
+		err = r.unmark()
+	}
 	if r.null {
 		s = nullStatus
 	}
@@ -108,6 +137,9 @@ func (r *Request) early() (Status, error) {
 func (r *Request) ended(op string, s engine.Status, err error) (Status, error) {
 	q := *r
 	*r = Request{}
+	if changed := q.unmark(); err == nil && changed != nil {
+		return Status{}, changed
+	}
 	if err == nil && q.kind == kindRecv && q.size > 1 && s.Bytes%int(q.size) != 0 {
 		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, q.size)
 	}

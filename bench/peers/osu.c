@@ -76,6 +76,7 @@
  *
  * Each rank has one send and one receive buffer, allocated page-aligned on
  * their own, written once before the first size, and used for every message.
+ * Only the threads of latency_mt have a receive buffer each.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -122,6 +123,16 @@ static void refuse(const struct run *r, const char *why)
 		fprintf(stderr, "osu: %s\n", why);
 	MPI_Finalize();
 	exit(2);
+}
+
+static char *buffer(size_t bytes)
+{
+	void *p = NULL;
+	if (posix_memalign(&p, (size_t)sysconf(_SC_PAGESIZE), bytes) != 0) {
+		fprintf(stderr, "osu: no memory for a buffer of %zu bytes\n", bytes);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	return p;
 }
 
 static double latency(struct run *r)
@@ -180,8 +191,8 @@ static double latency_mt(struct run *r)
 	pthread_t thread[r->threads];
 	struct answerer a[r->threads];
 	for (int t = 0; t < r->threads; t++) {
-		a[t] = (struct answerer){r, total / r->threads + (t < total % r->threads), malloc(r->size + 1)};
-		if (a[t].in == NULL || pthread_create(&thread[t], NULL, answer, &a[t]) != 0) {
+		a[t] = (struct answerer){r, total / r->threads + (t < total % r->threads), buffer(r->size + 1)};
+		if (pthread_create(&thread[t], NULL, answer, &a[t]) != 0) {
 			fprintf(stderr, "osu: cannot start thread %d of %d\n", t + 1, r->threads);
 			MPI_Abort(MPI_COMM_WORLD, 1);
 		}
@@ -356,16 +367,6 @@ static int series(long min, long max, long *sizes)
 	for (long s = min; s <= max && n < MAX_SIZES; s = s == 0 ? 1 : 2 * s)
 		sizes[n++] = s;
 	return n;
-}
-
-static char *buffer(size_t bytes)
-{
-	void *p = NULL;
-	if (posix_memalign(&p, (size_t)sysconf(_SC_PAGESIZE), bytes) != 0) {
-		fprintf(stderr, "osu: no memory for a buffer of %zu bytes\n", bytes);
-		MPI_Abort(MPI_COMM_WORLD, 1);
-	}
-	return p;
 }
 
 static double seconds_now(void)

@@ -38,7 +38,7 @@ func TestIsLocal(t *testing.T) {
 		want       bool
 	}{
 		{"localhost", "n1", true}, {"127.0.0.1", "n1", true}, {"::1", "n1", true}, {"n1", "n1", true},
-		{"n1.lab", "n1", true}, {"n1", "n1.lab", true}, {"n1.lab", "n1.farm", false}, {"n2", "n1", false}, {"192.0.2.1", "n1", false},
+		{"n1.lab", "n1", true}, {"n1", "n1.lab", true}, {"n1.lab", "n1.other", false}, {"n2", "n1", false}, {"192.0.2.1", "n1", false},
 	} {
 		require.Equal(t, c.want, isLocal(c.name, c.self), "isLocal(%q, %q)", c.name, c.self)
 	}

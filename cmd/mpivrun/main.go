@@ -27,11 +27,11 @@ func command(args []string, stdout, stderr *os.File) int {
 		word = args[0]
 	}
 	switch word {
-	case "", "help", "--help", "-help", "-h":
+	case "":
+		printHelp(stderr)
+		return codeUsage
+	case "help", "--help", "-help", "-h":
 		printHelp(stdout)
-		if word == "" {
-			return codeUsage
-		}
 	case "version", "--version", "-V":
 		err = printVersion(stdout, args[1:])
 	case "ps":

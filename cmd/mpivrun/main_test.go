@@ -37,7 +37,7 @@ func mpivrun(t *testing.T, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := exec.Command(self, args...)
-	c.Env = append(os.Environ(), envMain+"=1", "GORACE=atexit_sleep_ms=0", "XDG_RUNTIME_DIR="+runtimeDir(t))
+	c.Env = append(os.Environ(), envMain+"=1", "GORACE=atexit_sleep_ms=0", "XDG_RUNTIME_DIR="+runtimeDir(t), "TMPDIR="+runtimeDir(t))
 	return c
 }
 
@@ -87,7 +87,7 @@ func TestCommandLines(t *testing.T) {
 		{"not a program", []string{"-n", "2", "/etc/passwd"}, 126, "", "is not executable"},
 		{"a time limit", []string{"-n", "2", "--timeout", "0.2", "sleep", "30"}, 110, "", "did not end within 200ms (--timeout)"},
 		{"a wrong option", []string{"--tineout", "3", "true"}, 2, "", "did you mean --timeout?"},
-		{"nothing", nil, 2, "mpivrun [options] program", ""},
+		{"nothing", nil, 2, "", "mpivrun [options] program"},
 		{"help", []string{"help"}, 0, "--ranks-per-process K", ""},
 		{"no job to explain", []string{"explain"}, 1, "", "mpivrun: no job of yours is running on this host\n"},
 		{"a job that is not there", []string{"abort", "x"}, 1, "", "no job of yours"},

@@ -20,7 +20,9 @@ const (
 	grace       = 2 * time.Second        // between Stop and SIGKILL
 	signalGrace = 5 * time.Second        // between a signal that was passed on and SIGKILL
 	settle      = 20 * time.Millisecond  // a rank that fails may only have been the first to notice that another died
-	lateEnd     = 250 * time.Millisecond // between the end of a process and that of its connection
+	settleMost  = time.Second            // the same, where one is seen to be dying
+	lateEnd     = 5 * time.Second        // between the end of a process and that of its connection, which on a starved host can be apart
+	lateWrapper = time.Second            // the same, where a script stands between
 	drainTime   = 100 * time.Millisecond // for the last output of a process whose pipe others keep open
 )
 
@@ -138,9 +140,9 @@ func (a *Agent) prepare() error {
 			return fmt.Errorf("make the directory for output: %w", err)
 		}
 	}
-	out, err1 := a.job.Stdout.(*os.File)
-	errs, err2 := a.job.Stderr.(*os.File)
-	files := err1 && err2
+	out, ok1 := a.job.Stdout.(*os.File)
+	errs, ok2 := a.job.Stderr.(*os.File)
+	files := ok1 && ok2
 	// One process whose lines need no tags writes where we would.
 	raw := files && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == ""
 	screens := [2]*screen{new(screen), new(screen)}
@@ -235,11 +237,7 @@ func (a *Agent) startAll() {
 		for i, p := range a.processes {
 			a.starter.work <- func() {
 				err := a.fork(p, sets[i])
-				for _, f := range p.files {
-					if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
-						f.Close()
-					}
-				}
+				a.closeFiles(p)
 				a.post(func() { a.forked(p, err) })
 			}
 		}
@@ -259,7 +257,7 @@ func (a *Agent) forked(p *process, err error) {
 		return
 	}
 	p.started = true
-	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.proc.Pid)
+	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.pid())
 	if a.ending { // too late
 		p.kill(syscall.SIGKILL)
 	}
@@ -302,11 +300,10 @@ func (a *Agent) release() {
 		a.starter.close()
 	}
 	for _, p := range a.processes {
-		if !p.started { // its pumps, if they run, end with the other ends of their pipes
-			for _, f := range append(p.files, p.readers...) {
-				if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
-					f.Close()
-				}
+		if !p.started {
+			a.closeFiles(p)
+			for _, r := range p.readers {
+				r.Close() // ends its pump, if that runs
 			}
 			p.pumps.Wait()
 		}
@@ -328,6 +325,15 @@ func (a *Agent) release() {
 	}
 	if a.dir != nil {
 		a.dir.remove()
+	}
+}
+
+// closeFiles closes what was made for p to inherit.
+func (a *Agent) closeFiles(p *process) {
+	for _, f := range p.files {
+		if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
+			f.Close()
+		}
 	}
 }
 

@@ -143,6 +143,13 @@ var members = map[string]func(m *member){
 		}
 		m.join()
 	},
+	"leave 1 after hello": func(m *member) {
+		if m.process == 1 {
+			time.Sleep(200 * time.Millisecond) // the others have said Hello by then
+			return
+		}
+		m.join()
+	},
 	"deaf": func(m *member) {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 		if m.join(); m.process == 0 {

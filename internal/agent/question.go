@@ -128,7 +128,7 @@ func (a *Agent) status(reports []control.Report) *Status {
 			ps.State = "running"
 		}
 		if p.started {
-			ps.PID = p.proc.Pid
+			ps.PID = p.pid()
 		}
 		for _, r := range p.ranks {
 			if text, ok := doing[r]; ok {

@@ -213,7 +213,7 @@ func (a *Agent) missing() {
 		}
 	}
 	if len(silent) > 0 {
-		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), a.job.helloLate, silent[0].proc.Pid)
+		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), a.job.helloLate, silent[0].pid())
 	}
 }
 

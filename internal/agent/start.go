@@ -79,6 +79,16 @@ func (p *process) is(pid int) bool {
 	return p.proc != nil && !p.reaped && p.proc.Pid == pid
 }
 
+// pid is the process's number; 0 before it is known.
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc == nil {
+		return 0
+	}
+	return p.proc.Pid
+}
+
 // wait returns when the process has ended.
 func (p *process) wait() syscall.WaitStatus {
 	// The process is seen to end first and reaped under the lock, so that kill

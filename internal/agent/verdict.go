@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
@@ -79,7 +81,20 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 		return
 	}
 	a.doubt = &v
-	a.after(settle, func() { a.fail(v) })
+	a.settle(time.Now().Add(settleMost))
+}
+
+// settle ends the job for what is in doubt, in a while: when nobody is dying
+// who may have been the cause, or at the latest.
+func (a *Agent) settle(latest time.Time) {
+	a.after(settle, func() {
+		dying := slices.ContainsFunc(a.everyone(), func(p *process) bool { return p.linkEnded && !p.allFinished() && !p.failed })
+		if dying && time.Now().Before(latest) {
+			a.settle(latest)
+			return
+		}
+		a.fail(*a.doubt)
+	})
 }
 
 // exited is told that p has ended.
@@ -91,8 +106,18 @@ func (a *Agent) exited(p *process, status syscall.WaitStatus) {
 		a.judge(p)
 		return
 	}
-	// What it said last may not have been read yet.
-	a.after(lateEnd, func() { a.judge(p) })
+	// What it said last has not been read yet.
+	a.after(p.late(), func() { a.judge(p) })
+}
+
+// late is how long the end of p and that of its connection may be apart. They
+// are the same event unless another process than the one that was started has
+// spoken.
+func (p *process) late() time.Duration {
+	if p.hello.PID == p.pid() {
+		return lateEnd
+	}
+	return lateWrapper
 }
 
 // linkEnd is told that p has ended its connection, in dying or before.
@@ -104,10 +129,10 @@ func (a *Agent) linkEnd(p *process) {
 		return
 	}
 	if !p.allFinished() {
-		a.after(lateEnd, func() {
-			if !p.exited && !p.failed {
+		a.after(p.late(), func() {
+			if !p.exited && !p.failed && a.interrupts == 0 {
 				a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s on host %s ended the connection to mpivrun without finishing, though its process %d still runs: did a script start the program, and the program die?",
-					p.who(), a.job.Host, p.proc.Pid)})
+					p.who(), a.job.Host, p.pid())})
 			}
 		})
 	}

@@ -100,7 +100,7 @@ type Failed struct {
 type Ask struct{ ID uint64 }
 
 // Stop asks the process to end now: another part of the job has failed, or,
-// without a Reason, all have finished.
+// without a Reason, all have finished. It may come in place of Start.
 type Stop struct{ Reason string }
 
 // A Report is what each rank of a process is doing.

@@ -60,20 +60,29 @@ const (
 	Synchronous             // done when the receive has started
 )
 
-// newOpLocked is a fresh op; its gen tells it from earlier uses.
+// opSlab is how many ops are made at once. With several in circulation most
+// calls find one without looking at freed.
+const opSlab = 8
+
+// newOpLocked is an op to use; its state tells it from earlier uses.
 func (b *Box) newOpLocked(kind opKind, m Match, buf []byte) *op {
 	o := b.ops
 	if o == nil {
 		o = b.freed.Swap(nil)
 	}
 	if o == nil {
-		o = &op{box: b}
-		o.self.ch = make(chan struct{}, 1)
-	} else {
-		b.ops = o.next
-		o.next = nil
+		slab := make([]op, opSlab)
+		for i := range slab {
+			slab[i].box = b
+			slab[i].self.ch = make(chan struct{}, 1)
+			if i > 0 {
+				slab[i-1].next = &slab[i]
+			}
+		}
+		o = &slab[0]
 	}
-	o.done.Store(0)
+	b.ops = o.next
+	o.next = nil
 	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
 	o.err, o.msg = nil, nil
 	o.status = Status{}
@@ -82,7 +91,7 @@ func (b *Box) newOpLocked(kind opKind, m Match, buf []byte) *op {
 
 // release makes o free for another use. Its result must have been read.
 func (b *Box) release(o *op) {
-	o.gen.Add(1)
+	o.state.Store((o.state.Load() | 1) + 1)
 	o.buf, o.entry, o.msg = nil, nil, nil
 	for {
 		head := b.freed.Load()
@@ -165,7 +174,7 @@ func (b *Box) removeLocked(a *arrival) {
 func (b *Box) Irecv(m Match, into []byte) Request {
 	b.mu.Lock()
 	o := b.newOpLocked(opRecv, m, into)
-	r := Request{o, o.gen.Load()}
+	r := Request{o, o.state.Load()}
 	b.receiveLocked(o)
 	return r
 }
@@ -241,7 +250,7 @@ func (b *Box) send(m Match, body []byte, mode Mode, flush bool) Request {
 	b.mu.Lock()
 	o := b.newOpLocked(opSend, m, body)
 	b.mu.Unlock()
-	r := Request{o, o.gen.Load()}
+	r := Request{o, o.state.Load()}
 	if p.box.deliver(b, m, body, mode, o) {
 		o.finish()
 	}
@@ -350,7 +359,7 @@ func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind opKind) (Status
 		if kind == opMprobe {
 			b.removeLocked(a)
 		}
-		o.done.Store(1)
+		o.finish()
 	} else {
 		b.probes.push(o)
 	}
@@ -387,7 +396,7 @@ func (m *Message) Irecv(into []byte) Request {
 	}
 	o := b.newOpLocked(opRecv, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check}, into)
 	b.mu.Unlock()
-	r := Request{o, o.gen.Load()}
+	r := Request{o, o.state.Load()}
 	b.take(o, a)
 	return r
 }
@@ -396,6 +405,6 @@ func (m *Message) Irecv(into []byte) Request {
 func (b *Box) failed(err error) *op {
 	o := &op{box: b, err: err}
 	o.self.ch = make(chan struct{}, 1)
-	o.done.Store(1)
+	o.finish()
 	return o
 }

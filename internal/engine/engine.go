@@ -89,23 +89,25 @@ func (c Config) withDefaults() Config {
 // An Engine is the message core of one process. All methods may be called by
 // any goroutine.
 type Engine struct {
-	cfg   Config
-	peers []peer         // by rank in the world
-	boxes []*Box         // of this process, by rank ascending
-	links []*link        // by process; nil for this one
-	spin  spinPolicy     // set once
-	bufs  buffers        // has its own lock
-	ready chan struct{}  // tells watch that there is a connection to look after
-	woken chan struct{}  // tells watch that something came
-	stop  chan struct{}  // closed by Close
-	done  sync.WaitGroup // of watch
+	cfg      Config
+	peers    []peer         // by rank in the world
+	boxes    []*Box         // of this process, by rank ascending
+	links    []*link        // by process; nil for this one
+	spin     spinPolicy     // set once
+	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
+	bufs     buffers        // has its own lock
+	ready    chan struct{}  // tells watch that there is a connection to look after
+	woken    chan struct{}  // tells watch that something came
+	wakeMe   func()         // wake, made once
+	stop     chan struct{}  // closed by Close
+	done     sync.WaitGroup // of watch
 
 	polling sync.Mutex // held by who polls; guards the receiving half of every link
 	pulling int        // pulls under way; guarded by polling
+	polls   uint       // counts those who polled; guarded by polling
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	parked  atomic.Int32            // goroutines that sleep until a message comes
-	polls   atomic.Uint32           // counts, roughly, so that watch sees whether anyone polls
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
@@ -155,8 +157,10 @@ func New(cfg Config) *Engine {
 			panic(fmt.Sprintf("engine: no process holds rank %d of %d", r, size))
 		}
 	}
+	e.wakeMe = e.wake
 	e.active.Store(new([]*link))
 	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
+	e.ackEvery = min(e.cfg.LogBytes/8, 256<<10) // so that the log stays in the cache
 	if len(e.links) > 1 && !cfg.Stepped {
 		e.done.Go(e.watch)
 	}

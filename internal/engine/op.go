@@ -29,11 +29,10 @@ func (k opKind) String() string {
 }
 
 // An op is a request under way. It is used again after its Request was waited
-// for; gen tells the uses apart.
+// for; state tells the uses apart.
 type op struct {
-	done atomic.Uint32 // 1: what follows is final
-	gen  atomic.Uint32
-	wake atomic.Pointer[waiter] // whom to wake when done; may be of a later use: wakes are hints
+	state atomic.Uint32          // which use this is, times two; plus one when what follows is final
+	wake  atomic.Pointer[waiter] // whom to wake when done; may be of a later use: wakes are hints
 
 	box  *Box // of the rank that asked; set once
 	self waiter
@@ -61,6 +60,8 @@ type op struct {
 	entry *entry
 }
 
+func (o *op) done() bool { return o.state.Load()&1 != 0 }
+
 // matches tells whether a message is for the receive or probe o.
 func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
 	return o.context == context && (o.peer == source || o.peer == AnySource) && (o.tag == tag || o.tag == AnyTag)
@@ -69,7 +70,7 @@ func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
 // finish makes o's result final and wakes who waits for it. After that o may
 // be in use for something else.
 func (o *op) finish() {
-	o.done.Store(1)
+	o.state.Store(o.state.Load() | 1) // nobody else changes it before it is done
 	if w := o.wake.Load(); w != nil {
 		w.signal()
 	}

@@ -14,7 +14,8 @@ type WaitInfo struct {
 	Since time.Time
 	Until time.Time  // when its context ends; zero: never
 	Any   bool       // one of Needs ends it; otherwise it needs all
-	Needs []NeedInfo // none: it waits for another goroutine of the library
+	Needs []NeedInfo // none: what it waits for is under way
+	Task  bool       // it waits for another goroutine of the library, whose wait stands for it
 }
 
 // A NeedInfo is a message or a receive that a call waits for.
@@ -43,6 +44,7 @@ func (b *Box) Waits() []WaitInfo {
 		info := WaitInfo{ID: w.id, Op: w.call.Op, PCs: append([]uintptr(nil), w.pcs[:w.npcs]...), Since: w.since, Until: w.until}
 		if w.goal.one != nil {
 			info.Needs = b.needsLocked(info.Needs, w.goal.one)
+			info.Task = w.goal.one.kind == opTask
 		} else {
 			info.Any = true
 			for _, r := range w.goal.any {
@@ -57,8 +59,11 @@ func (b *Box) Waits() []WaitInfo {
 }
 
 func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
-	if o.box != b || o.kind == opTask {
+	switch {
+	case o.box != b || o.kind == opTask:
 		return needs
+	case o.kind != opSend && o.queue == nil:
+		return needs // it has its message, which is on its way
 	}
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == opSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
 	if !n.Receive {

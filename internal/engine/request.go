@@ -11,15 +11,15 @@ import (
 // copied; once one of the copies was waited for, all are stale.
 type Request struct {
 	op  *op
-	gen uint32
+	use uint32 // op.state when it began
 }
 
 // Null tells whether r is the zero Request, which is done and has no status.
 func (r Request) Null() bool { return r.op == nil }
 
-func (r Request) stale() bool { return r.op.gen.Load() != r.gen }
+func (r Request) stale() bool { return r.op.state.Load()&^1 != r.use }
 
-func (r Request) finished() bool { return r.stale() || r.op.done.Load() != 0 }
+func (r Request) finished() bool { return r.op.state.Load() != r.use }
 
 // Wait waits until r is done and tells how it ended. If the context ends first,
 // a receive that is not matched and a send that is not received are taken back
@@ -29,7 +29,7 @@ func (r Request) Wait(ctx context.Context, c Call) (Status, error) {
 	if o == nil {
 		return Status{}, nil
 	}
-	if o.done.Load() == 0 {
+	if !r.finished() {
 		e := o.box.e
 		if err := e.await(ctx, c, o.box, goal{one: o}); err != nil {
 			if e.err() != nil {

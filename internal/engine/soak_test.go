@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +15,16 @@ import (
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/mem"
+	"github.com/mpiv/mpiv/transport/tcp"
 )
 
-var soakMessages = flag.Int("soak", 5_000, "messages of TestEveryMessageOnceWhileConnectionsAreCut")
+var (
+	soakMessages = flag.Int("soak", 5_000, "messages of TestEveryMessageOnceWhileConnectionsAreCut")
+	soakCut      = flag.Duration("soak-cut", 10*time.Millisecond, "longest time between two cuts")
+	soakNetwork  = flag.String("soak-network", "mem", "mem or tcp")
+)
 
 // TestEveryMessageOnceWhileConnectionsAreCut sends messages of random size,
 // tag, mode and order among four ranks in three processes, while connections
@@ -24,7 +32,8 @@ var soakMessages = flag.Int("soak", 5_000, "messages of TestEveryMessageOnceWhil
 // once and in order, and the log must keep its bound.
 func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
 	const logBytes, ranks = 1 << 20, 4
-	w := newWorld(t, engine.Config{Keep: true, LogBytes: logBytes, Unexpected: 256 << 10}, 1, 2, 1)
+	cutter := new(cutter)
+	w := newWorldOn(t, engine.Config{Keep: true, LogBytes: logBytes, Unexpected: 256 << 10}, cutter.listen(t), 1, 2, 1)
 	perPair := *soakMessages / (ranks * ranks)
 	ctx, stop := context.WithCancel(t.Context())
 	var chaos sync.WaitGroup
@@ -33,8 +42,8 @@ func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		for {
 			select {
-			case <-time.After(time.Duration(rng.IntN(10)) * time.Millisecond):
-				if w.network.Cut(rng.IntN) {
+			case <-time.After(time.Duration(rng.Int64N(int64(*soakCut)))):
+				if cutter.cut(rng) {
 					cuts++
 				}
 				for _, e := range w.engines {
@@ -67,6 +76,55 @@ func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
 	}
 	require.Positive(t, cuts, "nothing was cut")
 	t.Logf("%d messages, %d cuts", perPair*ranks*ranks, cuts)
+}
+
+// A cutter keeps the connections that endpoints make, to cut them.
+type cutter struct {
+	mu    sync.Mutex // guards conns
+	conns []transport.Conn
+}
+
+// listen makes the endpoints of a world on the network that the flag names.
+func (c *cutter) listen(t *testing.T) func(process int) transport.Endpoint {
+	network := mem.NewNetwork(mem.Options{})
+	return func(process int) transport.Endpoint {
+		if *soakNetwork == "tcp" {
+			e, err := tcp.Listen(t.Context(), tcp.Options{})
+			require.NoError(t, err)
+			return &cuttable{e, c}
+		}
+		e, err := network.Listen(fmt.Sprint(process))
+		require.NoError(t, err)
+		return &cuttable{e, c}
+	}
+}
+
+// cut closes a connection at one end. False if there is none.
+func (c *cutter) cut(rng *rand.Rand) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.conns) == 0 {
+		return false
+	}
+	i := rng.IntN(len(c.conns))
+	c.conns[i].Close()
+	c.conns = slices.Delete(c.conns, i, i+1)
+	return true
+}
+
+type cuttable struct {
+	transport.Endpoint
+	cutter *cutter
+}
+
+func (e *cuttable) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	conn, err := e.Endpoint.Dial(ctx, a)
+	if err == nil {
+		e.cutter.mu.Lock()
+		e.cutter.conns = append(e.cutter.conns, conn)
+		e.cutter.mu.Unlock()
+	}
+	return conn, err
 }
 
 // soakTags is how many tags are used; the order of a pair's messages is checked

@@ -9,7 +9,7 @@ func (b *Box) NewTask() (Task, Request) {
 	b.mu.Lock()
 	o := b.newOpLocked(opTask, Match{}, nil)
 	b.mu.Unlock()
-	return Task{o}, Request{o, o.gen.Load()}
+	return Task{o}, Request{o, o.state.Load()}
 }
 
 // Finish ends the task. Once.

@@ -21,7 +21,7 @@ type goal struct {
 
 func (g *goal) reached() bool {
 	if g.one != nil {
-		return g.one.done.Load() != 0
+		return g.one.done()
 	}
 	for i := range g.any {
 		if r := &g.any[i]; r.op != nil && r.finished() {
@@ -137,7 +137,7 @@ func (e *Engine) pollAll() (moved bool) {
 		if l.attention.Load() && l.service() {
 			moved = true
 		}
-		if l.owedBytes > e.cfg.LogBytes/8 {
+		if l.owedBytes > e.ackEvery {
 			l.mu.Lock()
 			l.sendAcks()
 			l.mu.Unlock()
@@ -183,7 +183,7 @@ func (e *Engine) Progress() {
 // leave gives up polling. If goroutines sleep, the connections are armed, so
 // that somebody goes on when something comes.
 func (e *Engine) leave() {
-	e.polls.Add(1)
+	e.polls++
 	for {
 		e.polling.Unlock()
 		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
@@ -212,7 +212,7 @@ func (e *Engine) arm() {
 			l.sendAcks()
 			l.mu.Unlock()
 		}
-		l.conn.Arm(e.wake)
+		l.conn.Arm(e.wakeMe)
 	}
 }
 
@@ -237,7 +237,7 @@ func (e *Engine) watch() {
 	const pace = 5 * time.Millisecond
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for last := uint32(0); ; {
+	for last := uint(0); ; {
 		select {
 		case <-e.woken:
 			e.Progress()
@@ -246,16 +246,15 @@ func (e *Engine) watch() {
 		case <-e.stop:
 			return
 		}
-		if now := e.polls.Load(); now != last {
-			last = now
-			continue
-		}
 		if e.armed.Load() || !e.polling.TryLock() {
 			continue
 		}
-		for e.pollAll() {
+		if e.polls == last { // nobody else has polled since
+			for e.pollAll() {
+			}
+			e.arm()
 		}
-		e.arm()
+		last = e.polls
 		e.polling.Unlock()
 	}
 }

@@ -41,7 +41,6 @@ type Process struct {
 
 	engine *engine.Engine
 	fabric *fabric.Fabric
-	labels string // under which a rank's goroutines are counted
 
 	stopped  chan struct{} // closed when the agent has said Stop, or is gone
 	reason   error         // why; nil if all have finished; set before stopped is closed
@@ -66,6 +65,8 @@ func Join(describe Describe) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
+	os.Unsetenv(control.EnvProcess)
 	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), ends: make(map[topology.Rank]bool)}
 	if err := p.join(filepath.Dir(socket)); err != nil {
 		agent.Close()

@@ -47,8 +47,11 @@ func (p *Process) reportRank(rank topology.Rank, goroutines map[int]int) control
 		r.State = "waiting"
 	}
 	for _, w := range waits {
-		if len(w.Needs) > 0 { // others wait for one of these
+		switch {
+		case len(w.Needs) > 0:
 			r.Waits = append(r.Waits, p.wait(w))
+		case !w.Task && r.State == "waiting":
+			r.State = "running" // it goes on without anybody's help
 		}
 	}
 	return r

@@ -15,27 +15,37 @@ import (
 // Deadlock Detection" (TOCS 1983), with both AND and OR requests; the knot they
 // look for by messages, we see in the reports.
 func findDeadlock(ranks map[int]*rank) *Deadlock {
-	closed := map[int]bool{} // the set, and those that have finished
+	closed := map[int]bool{}   // the set, and those that have finished
+	waiters := map[int][]int{} // who waits for a rank, perhaps among others
+	var doubtful []int
 	for n, r := range ranks {
-		if r.State == "finished" || r.State == "waiting" && len(r.Waits) > 0 {
-			closed[n] = true
+		closed[n] = r.State == "finished" || r.State == "waiting" && len(r.Waits) > 0
+		if r.State != "waiting" {
+			continue
 		}
-	}
-	g := graph{ranks, closed}
-	for again := true; again; {
-		again = false
-		for n, r := range ranks {
-			if closed[n] && r.State == "waiting" && !g.stuck(r) {
-				delete(closed, n)
-				again = true
+		doubtful = append(doubtful, n)
+		for _, w := range r.Waits {
+			for _, need := range w.Needs {
+				for _, p := range peers(need) {
+					waiters[p] = append(waiters[p], n)
+				}
 			}
 		}
 	}
+	g := graph{ranks, closed}
+	for len(doubtful) > 0 {
+		n := doubtful[len(doubtful)-1]
+		doubtful = doubtful[:len(doubtful)-1]
+		if closed[n] && !g.stuck(ranks[n]) {
+			closed[n] = false
+			doubtful = append(doubtful, waiters[n]...)
+		}
+	}
 	d := &Deadlock{members: map[int]*rank{}, closed: closed}
-	for n := range closed {
-		if ranks[n].State == "waiting" {
+	for n, r := range ranks {
+		if closed[n] && r.State == "waiting" {
 			d.Ranks = append(d.Ranks, n)
-			d.members[n] = ranks[n]
+			d.members[n] = r
 		}
 	}
 	if len(d.Ranks) == 0 {

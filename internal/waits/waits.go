@@ -110,11 +110,19 @@ func (e Explanation) Confirms(before Explanation) bool {
 	}
 	for n, was := range before.Deadlock.members {
 		is := e.Deadlock.members[n]
-		if is == nil || is.process != was.process || !slices.Equal(callIDs(is), callIDs(was)) {
+		if is == nil || is.process != was.process || !slices.Equal(callIDs(is), callIDs(was)) ||
+			!sameCounts(is.sent, was.sent, before.Deadlock.closed) || !sameCounts(is.received, was.received, before.Deadlock.closed) {
 			return false
 		}
-		for peer := range before.Deadlock.closed {
-			if is.sent[peer] != was.sent[peer] || is.received[peer] != was.received[peer] {
+	}
+	return true
+}
+
+// sameCounts is true if a and b agree about each of peers.
+func sameCounts(a, b map[int]uint64, peers map[int]bool) bool {
+	for _, m := range []map[int]uint64{a, b} {
+		for p := range m {
+			if peers[p] && a[p] != b[p] {
 				return false
 			}
 		}

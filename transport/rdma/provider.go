@@ -37,10 +37,18 @@ type Key struct {
 	Remote    [2]uint64 // the provider's; libfabric's fi_mr_key is one word
 }
 
+// Access is what the peer may do with a region.
+type Access int
+
+const (
+	RemoteRead Access = iota
+	RemoteWrite
+)
+
 // A QueuePair is one end of a reliable connection with its completion queue.
 //
 // One goroutine at a time posts sends and rings the doorbell; one, the same or
-// another, polls and posts reads. The other methods may be called by any.
+// another, polls and posts reads and writes. The other methods may be called by any.
 type QueuePair interface {
 	// PostSend sends a message to the peer. The memory may be used again when
 	// it returns nil. When the lane is full it returns transport.ErrFull and
@@ -52,17 +60,21 @@ type QueuePair interface {
 	// PostRead fetches the beginning of the peer's region from. PollCQ reports
 	// the end as in.Pulled(id, …). PostRead itself reports nothing.
 	PostRead(into []byte, from Key, id uint64) error
-	// PollCQ makes progress and reports what has completed: messages
-	// received (Place, Arrived) and reads (Pulled). It is bounded. After an
-	// error the queue pair is dead: transport.ErrBroken, or net.ErrClosed
-	// when it was closed here.
+	// PostWrite copies from, which must stay unchanged until PollCQ reports
+	// the end as in.Pulled(id, …), to the beginning of the peer's region to.
+	PostWrite(to Key, from []byte, id uint64) error
+	// PollCQ makes progress and reports what has completed: messages received
+	// (Place, Arrived), reads and writes (Pulled). It is bounded. After an
+	// error the queue pair is dead: transport.ErrBroken, or net.ErrClosed when
+	// it was closed here.
 	PollCQ(in transport.Receiver) (moved bool, err error)
 	// NotifyCQ asks for one call of wake when PollCQ would make progress, or a
 	// full lane has room. If that is so already, the call comes at once.
 	NotifyCQ(wake func())
-	// Register lets the peer read buf until Deregister. False: not possible.
-	Register(buf []byte) (Key, bool)
-	// Deregister ends that: a read that has not completed by now fails.
+	// Register lets the peer reach buf until Deregister. False: not possible.
+	Register(buf []byte, a Access) (Key, bool)
+	// Deregister ends that. A read or write that has not completed by now
+	// fails, and nothing is written to the region after it returns.
 	Deregister(k Key)
 	// MaxSend is the longest body that PostSend takes.
 	MaxSend() int

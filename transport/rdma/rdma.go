@@ -1,5 +1,5 @@
 // Package rdma is a network in the words of RDMA verbs: queue pairs, registered
-// memory, one-sided reads, completion queues. What moves the bytes is a provider
+// memory, one-sided reads and writes, completion queues. What moves the bytes is a provider
 // ([Domain], [QueuePair]); package shm is the one for processes of one host.
 // What a NIC does by itself, a provider without one does in PollCQ.
 package rdma
@@ -69,26 +69,50 @@ func (c *Conn) Send(m transport.Message) error {
 
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) { return c.qp.PollCQ(in) }
 
-// Offer registers body; the ticket is its key.
-func (c *Conn) Offer(body []byte) (t transport.Ticket, ok bool) {
-	k, ok := c.qp.Register(body)
-	if !ok {
-		return t, false
-	}
-	for i, word := range [...]uint64{k.Addr, k.Len, k.Remote[0], k.Remote[1]} {
-		binary.LittleEndian.PutUint64(t[8*i:], word)
-	}
-	return t, true
+// Offer registers body for the peer's Pull.
+func (c *Conn) Offer(body []byte) (transport.Ticket, bool) {
+	return ticket(c.qp.Register(body, RemoteRead))
+}
+
+// Expose registers buf for the peer's Put, until Withdraw.
+func (c *Conn) Expose(buf []byte) (transport.Ticket, bool) {
+	return ticket(c.qp.Register(buf, RemoteWrite))
 }
 
 func (c *Conn) Withdraw(t transport.Ticket) { c.qp.Deregister(key(t)) }
 
 func (c *Conn) Pull(t transport.Ticket, into []byte, id uint64) error {
-	k := key(t)
-	if uint64(len(into)) > k.Len {
-		return fmt.Errorf("pull %d bytes from %s: only %d are offered", len(into), c.Peer(), k.Len)
+	k, err := c.check(t, into)
+	if err != nil {
+		return fmt.Errorf("pull %d bytes from %s: %w", len(into), c.Peer(), err)
 	}
 	return c.qp.PostRead(into, k, id)
+}
+
+// Put copies data to the beginning of what the peer exposed. Data must not
+// change until the Receiver is told Pulled(id, …), as with Pull.
+func (c *Conn) Put(t transport.Ticket, data []byte, id uint64) error {
+	k, err := c.check(t, data)
+	if err != nil {
+		return fmt.Errorf("put %d bytes to %s: %w", len(data), c.Peer(), err)
+	}
+	return c.qp.PostWrite(k, data, id)
+}
+
+func (c *Conn) check(t transport.Ticket, here []byte) (Key, error) {
+	k := key(t)
+	if uint64(len(here)) > k.Len {
+		return k, fmt.Errorf("the ticket is for %d", k.Len)
+	}
+	return k, nil
+}
+
+// A ticket is a key's four words.
+func ticket(k Key, ok bool) (t transport.Ticket, _ bool) {
+	for i, word := range [...]uint64{k.Addr, k.Len, k.Remote[0], k.Remote[1]} {
+		binary.LittleEndian.PutUint64(t[8*i:], word)
+	}
+	return t, ok
 }
 
 func key(t transport.Ticket) (k Key) {

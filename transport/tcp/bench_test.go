@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,9 +72,49 @@ func stream(b *testing.B, bulk bool, size, flushEvery int) {
 
 // BenchmarkStream is bulk in one direction, as fast as it goes.
 func BenchmarkStream(b *testing.B) {
-	for _, size := range []int{32 << 10, 64 << 10, 128 << 10, 256 << 10} {
+	for _, size := range []int{64 << 10, 256 << 10, 512 << 10} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) { stream(b, true, size, 1) })
 	}
+}
+
+// BenchmarkMiB is half the round trip of 1 MiB, sent as bulk.
+func BenchmarkMiB(b *testing.B) {
+	near, far := pair(b, tcp.Options{}, tcp.Options{})
+	body := make([]byte, near.MaxBody())
+	parts := 1 << 20 / len(body)
+	turns := b.N
+	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: body, Bulk: true}
+	give := func(c transport.Conn, in *counter) {
+		for range parts {
+			for c.Send(m) != nil {
+				c.Poll(in)
+			}
+		}
+	}
+	take := func(c transport.Conn, in *counter, n int) {
+		for in.n < n {
+			if _, err := c.Poll(in); err != nil {
+				panic(err)
+			}
+		}
+	}
+	var echo sync.WaitGroup
+	echo.Go(func() {
+		in := &counter{buf: make([]byte, len(body))}
+		for i := range turns {
+			take(far, in, (i+1)*parts)
+			give(far, in)
+		}
+	})
+	in := &counter{buf: make([]byte, len(body))}
+	b.SetBytes(2 << 20)
+	b.ResetTimer()
+	for i := range turns {
+		give(near, in)
+		take(near, in, (i+1)*parts)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/half-rtt")
+	echo.Wait()
 }
 
 // BenchmarkRate is messages of 8 bytes, of which 64 leave together.

@@ -62,8 +62,10 @@ func (o *outLane) hold(m transport.Message) error {
 		if _, err := o.push(); err != nil {
 			return err
 		}
-		o.end = copy(o.buf, o.buf[o.start:o.end])
-		o.start = 0
+		if o.start > 0 {
+			o.end = copy(o.buf, o.buf[o.start:o.end])
+			o.start = 0
+		}
 		if len(o.buf)-o.end < n {
 			return transport.ErrFull
 		}

@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ type waker struct {
 	mu    sync.Mutex // guards what follows
 	conns map[uint64]*Conn
 	last  uint64
+	ended bool
 }
 
 func newWaker() (*waker, error) {
@@ -35,16 +37,18 @@ func newWaker() (*waker, error) {
 // add makes c known, and gives it its id.
 func (w *waker) add(c *Conn) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return net.ErrClosed
+	}
 	w.last++
 	c.id = w.last
-	w.conns[c.id] = c
-	w.mu.Unlock()
 	for _, fd := range c.fds {
 		if err := c.ask(syscall.EPOLL_CTL_ADD, fd, 0); err != nil {
-			w.remove(c)
 			return fmt.Errorf("watch the socket: %w", err)
 		}
 	}
+	w.conns[c.id] = c
 	return nil
 }
 
@@ -88,7 +92,13 @@ func (w *waker) loop() {
 	}
 }
 
-func (w *waker) close() { w.file.Close() }
+// close ends loop. No Conn may arm any more.
+func (w *waker) close() {
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	w.file.Close()
+}
 
 // Arm asks epoll for one event of each lane. Epoll looks at a socket's state
 // when it is asked, so an Arm that comes late fires at once.

@@ -19,16 +19,26 @@ import (
 )
 
 const (
-	network       = "shm:"
-	handshakeTime = 5 * time.Second
-	handshakes    = 64 // at a time; more wait in the kernel's queue
-	pathLen       = 107
+	network    = "shm:"
+	handshakes = 64 // at a time; more wait in the kernel's queue
+	pathLen    = 107
 )
 
 // Options of a Domain. The zero value works.
 type Options struct {
-	NoReads bool         // behave as where processes may not read each other's memory
-	Log     *slog.Logger // who was refused, and why. Zero means slog.DiscardHandler.
+	NoReads          bool          // behave as where processes may not read each other's memory
+	HandshakeTimeout time.Duration // of who dials here. Zero means 5 s.
+	Log              *slog.Logger  // who was refused, and why. Zero means slog.DiscardHandler.
+}
+
+func (o Options) withDefaults() Options {
+	if o.HandshakeTimeout == 0 {
+		o.HandshakeTimeout = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // A Domain implements rdma.Domain. It runs a goroutine that accepts, one for each
@@ -50,9 +60,6 @@ type Domain struct {
 // Listen makes the domain "shm:" + path, by a Unix socket at path. Its directory
 // must be this user's and closed to all others (mode 0700).
 func Listen(path string, o Options) (*Domain, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	if err := checkPath(path); err != nil {
 		return nil, fmt.Errorf("listen %s%s: %w", network, path, err)
 	}
@@ -65,7 +72,7 @@ func Listen(path string, o Options) (*Domain, error) {
 	}
 	admitReaders()
 	d := &Domain{
-		path: path, opt: o, listener: listener,
+		path: path, opt: o.withDefaults(), listener: listener,
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),
 		socks: make(map[*net.UnixConn]struct{}), pairs: make(map[*QueuePair]struct{}),
 	}
@@ -134,7 +141,7 @@ func (d *Domain) isClosed() bool {
 
 // admit runs the handshake and queues the result for Accept.
 func (d *Domain) admit(sock *net.UnixConn) {
-	sock.SetDeadline(time.Now().Add(handshakeTime))
+	sock.SetDeadline(time.Now().Add(d.opt.HandshakeTimeout))
 	q, err := d.shake(sock, d.accept)
 	if err != nil {
 		d.opt.Log.Warn("stranger refused", "addr", d.Addr(), "err", err)

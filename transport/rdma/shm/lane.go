@@ -3,55 +3,85 @@
 package shm
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/transport"
 )
 
+// A lane is one of the ways from a sender to a receiver: a ring of slots, and
+// room for the bodies that do not fit in them.
+//
 // Positions count slots and bytes from the beginning of the connection and never
 // wrap; a ring's index is a position's low bits. A slot's word carries the lap
 // of its position, so that a slot of the lap before reads as empty.
 //
-// Bodies of more than inlineLen bytes lie in the lane's data ring, contiguous,
-// each at a multiple of 64. Both ends compute where: it follows from the lengths.
-
-func lap(pos uint64, slots int) uint64 { return pos/uint64(slots) + 1 }
-
-// span is where a body of n bytes lies that comes after position from: its
-// first byte, and the first position behind it.
-func span(from uint64, n, ring int) (at, end uint64) {
-	if n <= inlineLen {
-		return from, from
-	}
-	at = from
-	need := uint64(n+63) &^ 63
-	if off := at & uint64(ring-1); off+need > uint64(ring) {
-		at += uint64(ring) - off // not in two pieces: skip to the beginning
-	}
-	return at, at + need
+// Where a body lies follows from its length, for both ends alike: in its slot, in
+// the cell of its slot, or in the ring of bytes, contiguous, from a multiple of 64.
+type lane struct {
+	slots []slot
+	cells []cell // as many as slots, or none
+	data  []byte
+	freed *word // slots that the receiver has freed
+	shift int   // of a position, to its lap
 }
 
-// A sendLane is the sender's end of a lane. All of it is private memory but what
-// the slices and pointers refer to.
+func newLane(slots []slot, cells []cell, data []byte, freed *word) lane {
+	return lane{slots, cells, data, freed, bits.TrailingZeros(uint(len(slots)))}
+}
+
+// lanes of d, in the order of rdma.Lane.
+func (d *direction) lanes() [2]lane {
+	return [2]lane{
+		newLane(d.eager[:], d.cells[:], d.eagerData[:], &d.heads[0]),
+		newLane(d.bulk[:], nil, d.bulkData[:], &d.heads[1]),
+	}
+}
+
+func (l *lane) index(pos uint64) uint64 { return pos & uint64(len(l.slots)-1) }
+func (l *lane) lapOf(pos uint64) uint64 { return uint64(uint32(pos>>l.shift + 1)) }
+
+// cell is that of the slot at pos. Neighbours lie in two pages by turns: when the
+// receiver reads a cell its processor fetches what lies behind it, which must not
+// be where the sender writes next.
+func (l *lane) cell(pos uint64) *cell {
+	i := l.index(pos)
+	return &l.cells[i&^7|i&1<<2|i>>1&3]
+}
+
+// room is where a body of n bytes lies whose slot is at pos, if the ring of bytes
+// is used up to byte from; end is up to where it is used then.
+func (l *lane) room(pos, from uint64, n int) (b []byte, end uint64) {
+	if n <= inlineLen {
+		return l.slots[l.index(pos)].inline[:n], from
+	}
+	if n <= cellLen && l.cells != nil {
+		return l.cell(pos)[:n], from
+	}
+	ring, need := uint64(len(l.data)), uint64(n+63)&^63
+	off := from & (ring - 1)
+	if off+need > ring {
+		from, off = from+ring-off, 0 // not in two pieces: skip to the beginning
+	}
+	return l.data[off : off+uint64(n)], from + need
+}
+
+// A sendLane is the sender's end of a lane. What is not in the segment is private.
 type sendLane struct {
-	slots []slot
-	data  []byte
-	freed *word    // the receiver's head
-	ends  []uint64 // by slot: the data position behind its body
+	lane
+	ends []uint64 // by slot: up to where the ring of bytes was used behind it
 
 	tail, dataTail uint64
-	head, dataHead uint64        // as last read from freed
-	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For Arm
+	head, dataHead uint64        // freed, as last read
+	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
-func newSendLane(slots []slot, data []byte, freed *word) sendLane {
-	return sendLane{slots: slots, data: data, freed: freed, ends: make([]uint64, len(slots))}
-}
+func newSendLane(l lane) sendLane { return sendLane{lane: l, ends: make([]uint64, len(l.slots))} }
 
 // post writes a message where the receiver sees it. It is false when there is no
 // room, and ok is false when the receiver claims to have read what was not sent.
 func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted, ok bool) {
-	at, end := span(l.dataTail, len(body), len(l.data))
+	room, end := l.room(l.tail, l.dataTail, len(body))
 	if !l.fits(end) {
 		head := l.freed.Load()
 		if head-l.head > l.tail-l.head {
@@ -59,7 +89,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 		}
 		if head != l.head {
 			l.head = head
-			l.dataHead = l.ends[(head-1)&uint64(len(l.slots)-1)]
+			l.dataHead = l.ends[l.index(head-1)]
 		}
 		if !l.fits(end) {
 			l.fullAt.Store(head + 1)
@@ -69,18 +99,17 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 	if l.fullAt.Load() != 0 {
 		l.fullAt.Store(0)
 	}
-	i := l.tail & uint64(len(l.slots)-1)
+	copy(room, body)
+	i := l.index(l.tail)
 	s := &l.slots[i]
 	s.header = *header
-	if len(body) <= inlineLen {
-		copy(s.inline[:], body)
-	} else {
-		copy(l.data[at&uint64(len(l.data)-1):], body)
-	}
 	l.ends[i] = end
-	storeRelease(&s.word, lap(l.tail, len(l.slots))<<32|uint64(len(body)))
+	storeRelease(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	l.tail++
 	l.dataTail = end
+	if len(body) > inlineLen {
+		l.prepare(min(len(body), 4<<10))
+	}
 	return true, true
 }
 
@@ -88,52 +117,54 @@ func (l *sendLane) fits(end uint64) bool {
 	return l.tail-l.head < uint64(len(l.slots)) && end-l.dataHead <= uint64(len(l.data))
 }
 
+// prepare fetches the memory of the next body, guessing that it has n bytes too:
+// the receiver's core has it from the lap before.
+func (l *sendLane) prepare(n int) {
+	if room, end := l.room(l.tail, l.dataTail, n); l.fits(end) {
+		prefetchWrite(room)
+	}
+}
+
 // A recvLane is the receiver's end.
 type recvLane struct {
-	slots []slot
-	data  []byte
-	freed *word
-
+	lane
+	slot           *slot  // at head
+	lap            uint64 // of it, when it holds a message
 	head, dataHead uint64
 	told, dataTold uint64        // of these, in freed
-	seen           atomic.Uint64 // head when Poll last found the lane empty. For Arm
+	seen           atomic.Uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
 }
 
-func newRecvLane(slots []slot, data []byte, freed *word) recvLane {
-	return recvLane{slots: slots, data: data, freed: freed}
+func newRecvLane(l lane) recvLane {
+	return recvLane{lane: l, slot: &l.slots[0], lap: l.lapOf(0)}
 }
 
-// next hands the next message to in. It is false when there is none, and ok is
-// false when what is there cannot be a message.
-func (l *recvLane) next(in transport.Receiver) (moved, ok bool) {
-	s := &l.slots[l.head&uint64(len(l.slots)-1)]
-	w := atomic.LoadUint64(&s.word)
-	if w>>32 != lap(l.head, len(l.slots))&(1<<32-1) {
-		return false, true
-	}
-	n := int(uint32(w))
+// ready says that there is a message.
+func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == l.lap }
+
+// take hands the message that is ready to in. It is false when what is there
+// cannot be a message.
+func (l *recvLane) take(in transport.Receiver) (ok bool) {
+	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n > maxBody {
-		return false, false
+		return false
 	}
-	l.header = s.header // the peer could change it while in looks at it
+	l.header = l.slot.header // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
 		body = body[:n]
 	}
-	at, end := span(l.dataHead, n, len(l.data))
-	if n <= inlineLen {
-		copy(body, s.inline[:])
-	} else {
-		copy(body, l.data[at&uint64(len(l.data)-1):])
-	}
+	room, end := l.room(l.head, l.dataHead, n)
+	copy(body, room)
 	l.head++
 	l.dataHead = end
+	l.slot, l.lap = &l.slots[l.index(l.head)], l.lapOf(l.head)
 	in.Arrived(l.header[:], body)
-	return true, true
+	return true
 }
 
-// due says that a quarter of the ring is free and the sender does not know.
+// due says that a quarter of the lane is free and the sender does not know.
 func (l *recvLane) due() bool {
 	return l.head-l.told >= uint64(len(l.slots)/4) || l.dataHead-l.dataTold >= uint64(len(l.data)/4)
 }
@@ -143,7 +174,7 @@ func (l *recvLane) tell() {
 	l.freed.Store(l.head)
 }
 
-// rest notes that the lane was found empty.
+// rest notes how far the lane was found empty.
 func (l *recvLane) rest() {
 	if l.seen.Load() != l.head {
 		l.seen.Store(l.head)
@@ -153,6 +184,6 @@ func (l *recvLane) rest() {
 // filled says that there is, or was, a message since rest. Any goroutine may ask.
 func (l *recvLane) filled() bool {
 	seen := l.seen.Load()
-	w := atomic.LoadUint64(&l.slots[seen&uint64(len(l.slots)-1)].word)
-	return int32(uint32(w>>32)-uint32(lap(seen, len(l.slots)))) >= 0
+	w := atomic.LoadUint64(&l.slots[l.index(seen)].word)
+	return int32(uint32(w>>32)-uint32(l.lapOf(seen))) >= 0
 }

@@ -3,12 +3,15 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +38,7 @@ type QueuePair struct {
 	raw     syscall.RawConn
 	reads   bool // this side can read the peer's memory
 	isRead  bool // and the other way round
+	began   time.Time
 	regions regionTable
 	nonce   [8]byte // read by the peer's probe
 
@@ -42,14 +46,15 @@ type QueuePair struct {
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
-	posted        []read
+	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
+	aliveAt       time.Duration // since began
 	lookForHangup func(fd uintptr)
 
 	state   atomic.Uint32
 	unrung  atomic.Bool   // something was posted since the last look at sleeping
-	todo    atomic.Bool   // a read waits for PollCQ
+	todo    atomic.Bool   // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
 	helping atomic.Bool   // PollCQ writes to the peer's memory
 	gone    atomic.Bool   // the peer's end of the socket is closed
@@ -69,12 +74,12 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 	if err != nil {
 		return nil, err
 	}
-	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, out: &seg.dirs[out], in: &seg.dirs[1-out]}
-	q.send[rdma.Eager] = newSendLane(q.out.eager[:], q.out.eagerData[:], &q.out.heads[rdma.Eager])
-	q.send[rdma.Bulk] = newSendLane(q.out.bulk[:], q.out.bulkData[:], &q.out.heads[rdma.Bulk])
-	q.recv[rdma.Eager] = newRecvLane(q.in.eager[:], q.in.eagerData[:], &q.in.heads[rdma.Eager])
-	q.recv[rdma.Bulk] = newRecvLane(q.in.bulk[:], q.in.bulkData[:], &q.in.heads[rdma.Bulk])
-	q.regions.init(&q.out.regions)
+	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, began: time.Now().Add(-knownAlive), out: &seg.dirs[out], in: &seg.dirs[1-out]}
+	send, recv := q.out.lanes(), q.in.lanes()
+	for l := range rdma.Lane(rdma.Lanes) {
+		q.send[l], q.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
+	}
+	q.regions.init(&q.out.grants)
 	q.lookForHangup = func(fd uintptr) {
 		q.hangup[0].Fd = int32(fd)
 		for {
@@ -147,14 +152,20 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	if state&stateClosed != 0 {
 		return false, net.ErrClosed
 	}
-	moved, ok := q.receive(in)
-	if !ok {
-		return moved, q.lied("it sent what is not a message")
+	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
+	if eager.ready() || bulk.ready() {
+		if !q.receive(in) {
+			return true, q.lied("it sent what is not a message")
+		}
+		moved = true
+	} else {
+		eager.rest()
+		bulk.rest()
 	}
 	if len(q.posted) != 0 && q.advance(in) {
 		moved = true
 	}
-	if q.help() {
+	if q.out.active.Load() != 0 && q.help() {
 		moved = true
 	}
 	if !moved && state != 0 {
@@ -168,39 +179,28 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	return moved, nil
 }
 
-// receive hands over what the lanes hold, within bounds.
-func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
-	l := &q.recv[rdma.Eager]
-	for range eagerSlots {
-		more, ok := l.next(in)
-		if !ok {
-			return moved, false
+// receive hands over what the lanes hold, within bounds. It is false when that
+// cannot be.
+func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
+	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
+	for n := 0; n < eagerSlots && eager.ready(); n++ {
+		if !eager.take(in) {
+			return false
 		}
-		if !more {
-			l.rest()
-			break
-		}
-		moved = true
-		if l.due() {
+		if eager.due() {
 			q.tell(rdma.Eager)
 		}
 	}
-	l = &q.recv[rdma.Bulk]
-	for start := l.dataHead; l.dataHead-start < pollBulk; {
-		more, ok := l.next(in)
-		if !ok {
-			return moved, false
+	start := bulk.dataHead
+	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
+		if !bulk.take(in) {
+			return false
 		}
-		if !more {
-			l.rest()
-			break
-		}
-		moved = true
-		if l.due() {
+		if bulk.due() {
 			q.tell(rdma.Bulk)
 		}
 	}
-	return moved, true
+	return true
 }
 
 // tell gives freed slots back, and wakes the peer if it waits for them.
@@ -212,7 +212,7 @@ func (q *QueuePair) tell(l rdma.Lane) {
 	}
 }
 
-// abandon ends the reads of a broken connection.
+// abandon ends the accesses of a broken connection.
 func (q *QueuePair) abandon(in transport.Receiver) {
 	if len(q.posted) == 0 {
 		return
@@ -270,26 +270,33 @@ func (q *QueuePair) fire() {
 func (q *QueuePair) watch() {
 	rings := make([]byte, 64)
 	for {
-		if _, err := q.sock.Read(rings); err != nil {
+		_, err := q.sock.Read(rings)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // see lied
+			err = q.sock.SetReadDeadline(time.Time{})
+		}
+		if err != nil {
 			q.gone.Store(true)
 			q.breakUp(fmt.Errorf("%s: %w", q.peer, transport.ErrBroken))
+			q.fire()
 			return
 		}
 		q.fire()
 	}
 }
 
-func (q *QueuePair) Register(buf []byte) (rdma.Key, bool) {
+func (q *QueuePair) Register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	if !q.isRead || q.state.Load() != 0 {
 		return rdma.Key{}, false
 	}
-	k, ok := q.regions.register(buf)
+	k, ok := q.regions.register(buf, a)
 	runtime.KeepAlive(q)
 	return k, ok
 }
 
 func (q *QueuePair) Deregister(k rdma.Key) {
-	q.regions.deregister(k)
+	if g := q.regions.deregister(k); g != nil {
+		q.await(func() bool { return g.writers.Load() == 0 })
+	}
 	runtime.KeepAlive(q)
 }
 
@@ -306,9 +313,11 @@ func (q *QueuePair) dead() error {
 	return q.cause
 }
 
-// lied breaks the connection because of what the peer did.
+// lied breaks the connection because of what the peer did. It is called from
+// within PollCQ, where wake must not be: watch calls it.
 func (q *QueuePair) lied(what string) error {
 	q.breakUp(fmt.Errorf("%s broke the protocol, %s: %w", q.peer, what, transport.ErrBroken))
+	q.sock.SetReadDeadline(time.Unix(1, 0))
 	return q.dead()
 }
 
@@ -319,7 +328,6 @@ func (q *QueuePair) breakUp(cause error) {
 	}
 	q.mu.Unlock()
 	q.state.Or(stateBroken)
-	q.fire()
 }
 
 // Close breaks the connection. When it returns, neither side copies to memory of

@@ -10,11 +10,20 @@ import (
 	"github.com/mpiv/mpiv/transport/rdma"
 )
 
-// A regionTable is the memory that this side has registered for its peer. The
-// generation of each entry is also in the segment, so that the peer can tell,
-// after it has read, that the region was there all the while.
+// A grant is a region in the segment. The peer looks at it after it has read: if
+// it is the same, the region was there all the while. Before it writes it counts
+// itself in, and then looks: either deregister sees it and waits, or it sees
+// that the region is gone.
+type grant struct {
+	gen     atomic.Uint64 // that is registered here; 0: none
+	writers atomic.Uint64 // the peer's writes in progress
+}
+
+const writable = 1 << 63 // bit of a generation
+
+// A regionTable is the memory that this side has registered for its peer.
 type regionTable struct {
-	shared *[regions]atomic.Uint64
+	grants *[regions]grant
 
 	mu   sync.Mutex // guards what follows
 	gen  uint64
@@ -27,14 +36,14 @@ type region struct {
 	buf []byte // keeps it reachable
 }
 
-func (r *regionTable) init(shared *[regions]atomic.Uint64) {
-	r.shared = shared
+func (r *regionTable) init(grants *[regions]grant) {
+	r.grants = grants
 	for i := range regions {
 		r.free = append(r.free, regions-1-i)
 	}
 }
 
-func (r *regionTable) register(buf []byte) (rdma.Key, bool) {
+func (r *regionTable) register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(buf) == 0 || len(r.free) == 0 {
@@ -43,33 +52,44 @@ func (r *regionTable) register(buf []byte) (rdma.Key, bool) {
 	i := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
 	r.gen++
-	r.live[i] = region{r.gen, buf}
-	r.shared[i].Store(r.gen)
+	gen := r.gen
+	if a == rdma.RemoteWrite {
+		gen |= writable
+	}
+	r.live[i] = region{gen, buf}
+	r.grants[i].gen.Store(gen)
 	return rdma.Key{
 		Addr:   uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))),
 		Len:    uint64(len(buf)),
-		Remote: [2]uint64{uint64(i), r.gen},
+		Remote: [2]uint64{uint64(i), gen},
 	}, true
 }
 
-func (r *regionTable) deregister(k rdma.Key) {
+// deregister ends a region. If the peer may be writing to it, the grant counts
+// those writes; otherwise it is nil.
+func (r *regionTable) deregister(k rdma.Key) *grant {
 	i, gen := k.Remote[0], k.Remote[1]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i >= regions || gen == 0 || r.live[i].gen != gen {
-		return
+		return nil
 	}
-	r.shared[i].Store(0)
+	r.grants[i].gen.Store(0)
 	r.live[i] = region{}
 	r.free = append(r.free, int(i))
+	if gen&writable == 0 {
+		return nil
+	}
+	return &r.grants[i]
 }
 
-// lookup is the first n bytes of the region that k names, if it is registered.
+// lookup is the first n bytes of the region that k names, if it is registered
+// for reading.
 func (r *regionTable) lookup(k rdma.Key, n uint64) ([]byte, bool) {
 	i, gen := k.Remote[0], k.Remote[1]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i >= regions || gen == 0 || r.live[i].gen != gen {
+	if i >= regions || gen == 0 || gen&writable != 0 || r.live[i].gen != gen {
 		return nil, false
 	}
 	buf := r.live[i].buf

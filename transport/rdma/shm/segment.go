@@ -17,7 +17,8 @@ import (
 // The geometry of a segment, the same in all processes of a job.
 const (
 	maxBody    = 64 << 10
-	inlineLen  = 16 // bytes of body in a slot
+	inlineLen  = 16      // bytes of body in a slot
+	cellLen    = 1 << 10 // and beside it, in the eager lane
 	eagerSlots = 512
 	eagerBytes = 512 << 10
 	bulkSlots  = 64
@@ -35,6 +36,10 @@ type slot struct {
 
 const _ = -(unsafe.Sizeof(slot{}) ^ 64) // slots are 64 bytes
 
+// A cell belongs to a slot and holds bodies that do not fit there. Two cells of
+// consecutive messages are never neighbours. See lane.cell.
+type cell [cellLen]byte
+
 // A word shared by two processes. Pairs of cache lines travel together, so it
 // has two to itself.
 type word struct {
@@ -50,8 +55,9 @@ type direction struct {
 	wanted    word    // sender: bits of the lanes in which it waits for room
 	active    word    // receiver: bits of the transfers that are open
 	transfers [transfers]transfer
-	regions   [regions]atomic.Uint64 // sender: the generation registered there, or 0
+	grants    [regions]grant // sender, but for the counts in them
 	eager     [eagerSlots]slot
+	cells     [eagerSlots]cell
 	bulk      [bulkSlots]slot
 	eagerData [eagerBytes]byte
 	bulkData  [bulkBytes]byte

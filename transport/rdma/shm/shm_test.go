@@ -3,11 +3,13 @@
 package shm_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,4 +49,8 @@ func TestContract(t *testing.T) {
 func BenchmarkConn(b *testing.B) {
 	dir := private(b)
 	transporttest.Bench(b, func(b *testing.B) transport.Endpoint { return listen(b, dir, shm.Options{}) })
+}
+
+func context5() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 5*time.Second)
 }

@@ -26,12 +26,18 @@ type transfer struct {
 	_      [112]byte
 }
 
-const (
-	chunk  = 64 << 10
-	closed = 1<<32 - 1 // in place of the next chunk
-)
+const closed = 1<<32 - 1 // in place of the next chunk
 
-func chunks(length uint64) uint64 { return (length + chunk - 1) / chunk }
+// chunk is the length of all chunks of a transfer but the last: small enough to
+// be shared, and long enough that the calls do not matter.
+func chunk(length uint64) uint64 {
+	if length <= 256<<10 {
+		return 64 << 10
+	}
+	return 128 << 10
+}
+
+func chunks(length uint64) uint64 { return (length + chunk(length) - 1) / chunk(length) }
 
 // open publishes a transfer. It must be closed.
 func (t *transfer) open(k rdma.Key, into, length uint64) {
@@ -56,11 +62,11 @@ func (t *transfer) close() uint64 {
 
 // claim wins the next chunk of the transfer that the cursor c belongs to.
 func (t *transfer) claim(c, length uint64) (off, n uint64, ok bool) {
-	off = uint64(uint32(c)) * chunk
+	off = uint64(uint32(c)) * chunk(length)
 	if off >= length || uint32(c) == closed || !t.cursor.CompareAndSwap(c, c+1) {
 		return 0, 0, false
 	}
-	return off, min(chunk, length-off), true
+	return off, min(chunk(length), length-off), true
 }
 
 func (t *transfer) finished(failed bool) {

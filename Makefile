@@ -1,0 +1,56 @@
+# make demo   set up everything and run the main job
+# make test   set up everything and pass the tests
+# The rest goes deeper; each line says into what.
+
+GO ?= go
+staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: build demo test check race sim fuzz soak bench bench-peers bench-compress clean
+
+build: ## all commands and examples, in bin/
+	$(GO) build -o bin/ ./cmd/... ./examples/...
+
+demo: ## compress Go's source tree with four ranks and compare what zstd -d gives
+	tools/setup go zstd
+	$(MAKE) --no-print-directory build
+	tools/demo
+
+test: ## the tests, in a few minutes
+	tools/setup go zstd
+	$(GO) test ./...
+
+check: ## vet, format, staticcheck
+	$(GO) vet ./...
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
+	$(staticcheck) ./...
+
+race: ## the tests under the race detector
+	tools/setup go cc
+	$(GO) test -race ./...
+
+SEEDS ?= 10000
+sim: ## whole jobs step by step, from SEEDS seeds
+	$(GO) test ./internal/sim -run TestMessages -v -timeout 60m -seeds $(SEEDS)
+
+FUZZTIME ?= 20s
+fuzz: ## every parser, FUZZTIME each
+	tools/fuzz $(FUZZTIME)
+
+MESSAGES ?= 10000000
+soak: ## MESSAGES messages among four ranks while connections are cut
+	$(GO) test ./internal/engine -run TestEveryMessageOnceWhileConnectionsAreCut -v -timeout 120m -soak $(MESSAGES) -soak-cut 50ms -soak-network tcp
+
+bench: ## the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./...
+
+bench-peers: ## mpiv beside Open MPI and MPICH: CSV, tables and plots in out/bench
+	tools/setup go openmpi mpich
+	$(MAKE) --no-print-directory build
+	$(GO) run ./cmd/mpivpeers
+
+bench-compress: ## what messages cost the compression: ranks against goroutines of one process
+	$(MAKE) --no-print-directory build
+	bin/compress --compare
+
+clean:
+	rm -rf bin out

@@ -1,0 +1,8 @@
+//go:build linux
+
+package shm
+
+const (
+	SegmentBytes = segmentBytes
+	BulkSlots    = bulkSlots
+)
