@@ -16,16 +16,16 @@ import (
 )
 
 // networks are those that messages are timed over. Nil: the mem network.
-var networks = map[string]func(b *testing.B, process int) transport.Endpoint{
-	"mem": func(b *testing.B, process int) transport.Endpoint { return nil },
-	"shm": func(b *testing.B, process int) transport.Endpoint {
+var networks = map[string]func(b testing.TB, process int) transport.Endpoint{
+	"mem": func(b testing.TB, process int) transport.Endpoint { return nil },
+	"shm": func(b testing.TB, process int) transport.Endpoint {
 		dir := b.TempDir()
 		require.NoError(b, os.Chmod(dir, 0o700))
 		d, err := shm.Listen(filepath.Join(dir, fmt.Sprint(process)), shm.Options{})
 		require.NoError(b, err)
 		return rdma.New(d)
 	},
-	"tcp": func(b *testing.B, process int) transport.Endpoint {
+	"tcp": func(b testing.TB, process int) transport.Endpoint {
 		e, err := tcp.Listen(b.Context(), tcp.Options{})
 		require.NoError(b, err)
 		return e

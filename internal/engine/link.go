@@ -229,10 +229,8 @@ func (l *link) flush(now bool) {
 		}
 		return
 	}
-	if !l.stable {
-		l.attend()
-		l.e.flushSoon()
-	}
+	l.attend()
+	l.e.flushSoon()
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
