@@ -115,9 +115,8 @@ type Engine struct {
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling
 
-	flushMu    sync.Mutex  // guards what follows
-	flushTimer *time.Timer // sends what Isend held back and nobody else has sent
-	flushDue   atomic.Bool
+	flushDue   atomic.Bool // flushTimer runs
+	flushTimer *time.Timer // has watch send what Isend held back and nobody else has sent
 
 	failMu sync.Mutex // guards what follows
 	cause  error      // why the job cannot go on
@@ -164,6 +163,8 @@ func New(cfg Config) *Engine {
 	e.active.Store(new([]*link))
 	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
 	e.ackEvery = min(e.cfg.LogBytes/8, 256<<10) // so that the log stays in the cache
+	e.flushTimer = time.NewTimer(time.Hour)
+	e.flushTimer.Stop()
 	if len(e.links) > 1 && !cfg.Stepped {
 		e.done.Go(e.watch)
 	}
@@ -193,11 +194,6 @@ func (e *Engine) Close() {
 	}
 	e.fail(ErrClosed, true)
 	e.done.Wait()
-	e.flushMu.Lock()
-	if e.flushTimer != nil {
-		e.flushTimer.Stop()
-	}
-	e.flushMu.Unlock()
 	e.polling.Lock()
 	for _, l := range e.links {
 		if l != nil {

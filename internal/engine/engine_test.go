@@ -276,15 +276,14 @@ func TestAStartedMessageLeavesWhileItsSenderComputes(t *testing.T) {
 	for name, listen := range networks {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
-			var v [8]byte
 			for round := range 3 {
 				got := make(chan error, 1)
 				go func() {
-					_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, v[:])
+					_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, make([]byte, 8))
 					got <- err
 				}()
 				time.Sleep(20 * time.Millisecond) // it sleeps
-				w.boxes[0].Isend(engine.Match{Peer: 1}, v[:], engine.Standard)
+				w.boxes[0].Isend(engine.Match{Peer: 1}, make([]byte, 8), engine.Standard)
 				select {
 				case err := <-got:
 					require.NoError(t, err)

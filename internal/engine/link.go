@@ -418,20 +418,11 @@ func (l *link) retract(x *entry) {
 // flushSoon has what Isend held back sent within a fraction of a millisecond,
 // should the program not wait for anything before.
 func (e *Engine) flushSoon() {
-	if e.cfg.Stepped || e.flushDue.Load() || e.flushDue.Swap(true) {
-		return
-	}
-	e.flushMu.Lock()
-	defer e.flushMu.Unlock()
-	if e.closed.Load() {
+	if e.flushDue.Load() || e.flushDue.Swap(true) {
 		return
 	}
 	const soon = 50 * time.Microsecond
-	if e.flushTimer == nil {
-		e.flushTimer = time.AfterFunc(soon, e.flushAll)
-	} else {
-		e.flushTimer.Reset(soon)
-	}
+	e.flushTimer.Reset(soon)
 }
 
 func (e *Engine) flushAll() {

@@ -171,7 +171,7 @@ func (l *link) arrivedEager(in *incoming) {
 		return
 	}
 	a.via = l
-	l.unexpectedBytes(len(a.body))
+	l.unexpectedBytes(a.cost())
 	b.insertLocked(a)
 	b.mu.Unlock()
 }

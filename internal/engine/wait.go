@@ -263,6 +263,9 @@ func (e *Engine) watch() {
 		case <-e.woken:
 			e.Progress()
 			continue
+		case <-e.flushTimer.C:
+			e.flushAll()
+			continue
 		case <-tick.C:
 		case <-e.stop:
 			return
