@@ -113,7 +113,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
 // all. The blocks follow each other.
 func (s *series) allgatherBlocks(b []byte, l *layout) error {
 	switch size := s.c.size; {
-	case s.few():
+	case s.few(len(b)):
 		sent, in := repeated(l.of(b, s.c.rank), size), l.divided(b)
 		return s.exchange(&sent, &in)
 	case len(b) >= allgatherLong:

@@ -40,16 +40,20 @@ func (s *series) allreduce(in, out []byte, elem, n, room int, plain bool, r *red
 	return s.allreduceBytes(in, out, elem, n, r)
 }
 
+// halvingLong is from which length on few ranks whose number is a power of two
+// halve their data instead: then they need no room beside in and out.
+const halvingLong = 512 << 10
+
 func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error {
 	switch {
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case s.c.size == 2 && len(in) < reduceLong:
+	case s.c.size == 2 && len(in) < reduceLongTwo:
 		return s.allreduceTwo(in, out, r)
 	}
 	f := s.folding(r, elem, n, -1)
-	if s.few() {
+	if s.few(len(in)) && (len(in) < halvingLong || f.extra > 0) {
 		return f.allreduceDirect(in, out)
 	}
 	if f.out {

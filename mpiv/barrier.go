@@ -20,7 +20,7 @@ func (s *series) barrier() error {
 	if err := s.usable(true); err != nil {
 		return err
 	}
-	if s.few() {
+	if s.few(0) {
 		var none parts
 		return s.exchange(&none, &none)
 	}

@@ -9,7 +9,7 @@ import (
 // in the out of root: len(out) = Size()*len(in). On the other ranks out is not
 // used. On root in may be the rank's own part of out.
 //
-// Short data goes up a binomial tree, long data to root directly.
+// Short data of many ranks goes up a binomial tree, other data to root directly.
 func Gather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opGather, root)
 	return s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
@@ -38,7 +38,8 @@ func Igatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs 
 }
 
 // treeLong is from how many bytes of each rank on a gather or scatter is
-// between root and each rank: passing them on would cost more than it saves.
+// between root and each rank, as it is among few ranks: passing them on would
+// cost more than it saves.
 const treeLong = 2 << 10
 
 func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int) error {
@@ -55,7 +56,7 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 		}
 	}
 	switch {
-	case len(in) < treeLong:
+	case len(in) < treeLong && s.c.size > directRanks:
 		return s.gatherTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.gatherFrom(out, &l)

@@ -46,7 +46,7 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case s.few():
+	case s.c.size > 2 && s.c.size <= directRanks:
 		return f.reduceDirect(in, out)
 	case f.out:
 		return s.send(in, f.partner)
@@ -90,7 +90,11 @@ type folding struct {
 
 // reduceLong is the length in bytes from which on a reduction divides the data
 // among the ranks.
-const reduceLong = 8 << 10
+// Two ranks exchange all of more, since that is but one message each.
+const (
+	reduceLong    = 8 << 10
+	reduceLongTwo = 2 << 20
+)
 
 func (s *series) folding(r *reduction, elem, n, root int) folding {
 	f := folding{s: s, r: r, elem: elem, n: n, partner: -1, root: root, ranks: 1}

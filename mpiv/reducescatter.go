@@ -79,7 +79,7 @@ func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reducti
 		copy(out, in)
 		return nil
 	}
-	if len(in) < reduceScatterLong*s.c.size || !r.commutative && !s.few() {
+	if len(in) < reduceScatterLong*s.c.size || !r.commutative && !s.few(len(in)) {
 		room := takeScratch(len(in))
 		defer room.free()
 		if err := s.allreduceBytes(in, room.b, l.elem, n, r); err != nil {
@@ -88,7 +88,7 @@ func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reducti
 		copy(out, l.of(room.b, s.c.rank))
 		return nil
 	}
-	if s.few() {
+	if s.few(len(in)) {
 		return s.reduceScatterDirect(in, out, l, n, r)
 	}
 	acc, need := out, len(out)

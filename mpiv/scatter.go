@@ -9,7 +9,8 @@ import (
 // len(in) = Size()*len(out). On the other ranks in is not used. On root out may
 // be the rank's own part of in.
 //
-// Short data goes down a binomial tree, long data from root directly.
+// Short data of many ranks goes down a binomial tree, other data from root
+// directly.
 func Scatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opScatter, root)
 	return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
@@ -51,7 +52,7 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 		}
 	}
 	switch {
-	case len(out) < treeLong:
+	case len(out) < treeLong && s.c.size > directRanks:
 		return s.scatterTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.scatterTo(in, &l)
