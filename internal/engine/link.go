@@ -96,8 +96,7 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 			x := l.newEntry(s)
 			x.header = l.header(s, b, m, wire.Eager)
 			s.sent++
-			x.body = l.e.bufs.get(len(body))
-			copy(x.body, body)
+			l.own(x, body)
 			l.keep(x)
 			if err := l.transmit(x); err != nil {
 				l.enqueue(x)
@@ -155,6 +154,16 @@ func (l *link) attend() {
 	if !l.attention.Load() {
 		l.attention.Store(true)
 	}
+}
+
+// own gives x a copy of body.
+func (l *link) own(x *entry, body []byte) {
+	if len(body) <= len(x.small) {
+		x.body = x.small[:len(body)]
+	} else {
+		x.body = l.e.bufs.get(len(body))
+	}
+	copy(x.body, body)
 }
 
 // keep puts x into the log.
@@ -220,10 +229,8 @@ func (l *link) flush(now bool) {
 		}
 		return
 	}
-	if !l.stable {
-		l.attend()
-		l.e.flushSoon()
-	}
+	l.attend()
+	l.e.flushSoon()
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
@@ -300,9 +307,7 @@ func (l *link) admit(x *entry) bool {
 	if l.logged+x.cost() > l.e.cfg.LogBytes {
 		return false
 	}
-	body := l.e.bufs.get(len(x.body))
-	copy(body, x.body)
-	x.body = body
+	l.own(x, x.body)
 	l.keep(x)
 	o := x.op
 	x.op, o.entry = nil, nil
@@ -445,15 +450,17 @@ func (l *link) newEntry(s *stream) *entry {
 	} else {
 		l.free = x.lnext
 	}
-	*x = entry{stream: s}
+	x.lnext, x.stream = nil, s
 	return x
 }
 
 func (l *link) freeEntry(x *entry) {
-	if x.header.Kind == wire.Eager && x.op == nil && x.body != nil {
+	if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
 		l.e.bufs.put(x.body)
 	}
-	*x = entry{lnext: l.free}
+	x.body, x.op, x.stream = nil, nil, nil
+	x.kept, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false
+	x.lnext = l.free
 	l.free = x
 }
 
