@@ -6,7 +6,8 @@ import "context"
 // order in the out of each: len(out) = Size()*len(in). in may be the rank's own
 // part of out.
 //
-// Short data: in ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is
+// Few ranks exchange messages each with each other. Short data of more: in
+// ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is
 // no power of two, after Bruck et al., "Efficient Algorithms for All-to-All
 // Communications in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long
 // data: around a ring, where only neighbours exchange messages. Thakur,
@@ -88,7 +89,7 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 }
 
 // allgatherPacked is for short parts that lie apart.
-func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
+func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err error) {
 	if err := s.place(in, out, l); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
 	}
 	defer packed.free()
 	room := takeScratch(total)
-	defer room.free()
+	defer room.freeUnless(&err)
 	copy(packed.of(room.b, s.c.rank), in)
 	if err := s.allgatherBlocks(room.b, &packed); err != nil {
 		return err

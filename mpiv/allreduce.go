@@ -7,11 +7,12 @@ import "context"
 // and out may be the same slice.
 //
 // Elements are combined in rank order, grouped in a way that depends on Size()
-// and len(in) alone, so the bits of the result do not change when ranks move.
-// They are those that Reduce gives to any root.
+// alone, so the bits of the result do not change when ranks move. They are
+// those that Reduce gives to any root.
 //
-// Short data by recursive doubling, long data by a reduce-scatter and an
-// allgather: Rabenseifner, "Optimization of Collective Reduction Operations"
+// Few ranks exchange messages each with each other. Among more, short data goes
+// by recursive doubling, long data by a reduce-scatter and an allgather:
+// Rabenseifner, "Optimization of Collective Reduction Operations"
 // (ICCS 2004); Thakur, Rabenseifner and Gropp, "Optimization of Collective
 // Communication Operations in MPICH" (IJHPCA 2005), the section on reduce and
 // allreduce.
@@ -76,11 +77,11 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 }
 
 // allreduceTwo: short data of two ranks, which both combine.
-func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
+func (s *series) allreduceTwo(in, out []byte, r *reduction) (err error) {
 	into := out
 	if same(in, out) {
 		room := takeScratch(len(in))
-		defer room.free()
+		defer room.freeUnless(&err)
 		into = room.b
 	}
 	peer := 1 - s.c.rank
@@ -95,9 +96,9 @@ func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
 	return nil
 }
 
-func (f *folding) allreduceShort(in, out []byte) error {
+func (f *folding) allreduceShort(in, out []byte) (err error) {
 	room := takeScratch(f.roomFor(in, out))
-	defer room.free()
+	defer room.freeUnless(&err)
 	acc, err := f.fold(in, out, room.b)
 	if err != nil {
 		return err
@@ -117,9 +118,9 @@ func (f *folding) allreduceShort(in, out []byte) error {
 	return nil
 }
 
-func (f *folding) allreduceLong(in, out []byte) error {
+func (f *folding) allreduceLong(in, out []byte) (err error) {
 	room := takeScratch(f.roomFor(in, out))
-	defer room.free()
+	defer room.freeUnless(&err)
 	acc, err := f.fold(in, out, room.b)
 	if err != nil {
 		return err

@@ -5,10 +5,10 @@ import "context"
 // Bcast copies the data of rank root to that of all others. The length must be
 // the same on all ranks.
 //
-// Short data goes down a binomial tree, or to few ranks directly. Long data on many ranks is scattered
-// and gathered by all: van de Geijn, in Barnett et al., "Interprocessor
-// Collective Communication Library" (SHPCC 1994); Thakur, Rabenseifner and
-// Gropp (2005), the section on broadcast.
+// Short data goes down a binomial tree, or to few ranks directly. Long data on
+// many ranks is scattered and gathered by all: van de Geijn, in Barnett et al.,
+// "Interprocessor Collective Communication Library" (SHPCC 1994); Thakur,
+// Rabenseifner and Gropp (2005), the section on broadcast.
 func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
 	s := c.begin(ctx, opBcast, root)
 	return s.bcast(bytesOf(data), plain[T](), root)

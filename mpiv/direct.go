@@ -131,7 +131,7 @@ func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err 
 
 // combineAll leaves the parts of all ranks combined in dst, grouped as the
 // algorithms for many ranks do. It overwrites all of them but the rank's own.
-// It goes by pieces that stay in the processor's nearest cache.
+// It goes by stretches that stay in the processor's nearest cache.
 func (f *folding) combineAll(dst []byte, p *parts) {
 	n := len(dst)
 	if f.elem > 0 {
@@ -139,17 +139,18 @@ func (f *folding) combineAll(dst []byte, p *parts) {
 	}
 	for at := 0; at < len(dst); at += n {
 		end := min(at+n, len(dst))
-		var piece parts
+		var some parts
 		for i := range f.s.c.size {
-			piece[i] = p[i][at:end:end]
+			some[i] = p[i][at:end:end]
 		}
-		f.combinePiece(dst[at:end:end], &piece)
+		f.combineSome(dst[at:end:end], &some)
 	}
 }
 
+// combineLen is how many bytes a stretch has.
 const combineLen = 4 << 10
 
-func (f *folding) combinePiece(dst []byte, p *parts) {
+func (f *folding) combineSome(dst []byte, p *parts) {
 	rank, own := f.s.c.rank, -1
 	for i := range f.ranks {
 		if i >= f.extra {
@@ -199,9 +200,9 @@ func (s *series) received(room, own []byte) (p parts) {
 
 // reduceParts leaves the rank's own part of in, as l divides it, combined with
 // those of the others in dst.
-func (f *folding) reduceParts(in, dst []byte, l *layout) error {
+func (f *folding) reduceParts(in, dst []byte, l *layout) (err error) {
 	room := takeScratch(len(dst) * (f.s.c.size - 1))
-	defer room.free()
+	defer room.freeUnless(&err)
 	p := f.s.received(room.b, l.of(in, f.s.c.rank))
 	return f.reduceInto(in, dst, l, &p)
 }
@@ -218,10 +219,10 @@ func (f *folding) reduceInto(in, dst []byte, l *layout, p *parts) error {
 
 // allreduceDirect exchanges all of short data, or parts of long data to be
 // combined and then their results.
-func (f *folding) allreduceDirect(in, out []byte) error {
+func (f *folding) allreduceDirect(in, out []byte) (err error) {
 	if !f.long {
 		room := takeScratch(len(in) * (f.s.c.size - 1))
-		defer room.free()
+		defer room.freeUnless(&err)
 		sent, p := repeated(in, f.s.c.size), f.s.received(room.b, in)
 		if err := f.s.exchange(&sent, &p); err != nil {
 			return err
@@ -247,14 +248,14 @@ func (f *folding) allreduceDirect(in, out []byte) error {
 
 // reduceDirect sends all of short data to root, or the results of parts of long
 // data.
-func (f *folding) reduceDirect(in, out []byte) error {
+func (f *folding) reduceDirect(in, out []byte) (err error) {
 	rank, size := f.s.c.rank, f.s.c.size
 	if !f.long {
 		if rank != f.root {
 			return f.s.send(in, f.root)
 		}
 		room := takeScratch(len(in) * (size - 1))
-		defer room.free()
+		defer room.freeUnless(&err)
 		p := f.s.received(room.b, in)
 		w := window{s: *f.s}
 		for d := 1; d < size; d++ {
@@ -276,7 +277,7 @@ func (f *folding) reduceDirect(in, out []byte) error {
 	}
 	lo, hi := l.at(rank)
 	room := takeScratch(hi - lo)
-	defer room.free()
+	defer room.freeUnless(&err)
 	if err := f.reduceParts(in, room.b, &l); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (s *series) gatherFrom(out []byte, l *layout) error {
 
 // gatherTree: a rank that comes rel after root collects the blocks of the
 // ranks after it, up to the next that is its equal in the tree.
-func (s *series) gatherTree(in, out []byte, l *layout, root int) error {
+func (s *series) gatherTree(in, out []byte, l *layout, root int) (err error) {
 	rel, size, n := s.distance(root), s.c.size, len(in)
 	if rel&1 != 0 {
 		return s.send(in, s.at(s.c.rank-1))
@@ -84,7 +84,7 @@ func (s *series) gatherTree(in, out []byte, l *layout, root int) error {
 	mask := 1
 	if rel != 0 {
 		room := takeScratch(n * min(rel&-rel, size-rel))
-		defer room.free()
+		defer room.freeUnless(&err)
 		copy(room.b, in)
 		for ; rel&mask == 0; mask <<= 1 {
 			if child := rel + mask; child < size {

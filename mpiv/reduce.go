@@ -172,10 +172,10 @@ func (f *folding) fold(in, out, room []byte) ([]byte, error) {
 
 // reduceShort goes up a tree in which each group is represented by its lowest
 // rank, or by root.
-func (f *folding) reduceShort(in, out []byte) error {
+func (f *folding) reduceShort(in, out []byte) (err error) {
 	root := f.left(f.root)
 	room := takeScratch(2 * len(in))
-	defer room.free()
+	defer room.freeUnless(&err)
 	spare := room.b[:len(in)]
 	if f.me != root {
 		out = room.b[len(in):]
@@ -213,14 +213,14 @@ func (f *folding) left(rank int) int {
 	return rank - f.extra
 }
 
-func (f *folding) reduceLong(in, out []byte) error {
+func (f *folding) reduceLong(in, out []byte) (err error) {
 	root := f.left(f.root)
 	n := f.roomFor(in, out)
 	if f.me != root {
 		n += len(in)
 	}
 	room := takeScratch(n)
-	defer room.free()
+	defer room.freeUnless(&err)
 	spare := room.b
 	if f.me != root {
 		out, spare = room.b[:len(in):len(in)], room.b[len(in):]

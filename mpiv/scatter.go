@@ -84,7 +84,7 @@ func (s *series) scatterTo(in []byte, l *layout) error {
 }
 
 // scatterTree is gatherTree the other way around.
-func (s *series) scatterTree(in, out []byte, l *layout, root int) error {
+func (s *series) scatterTree(in, out []byte, l *layout, root int) (err error) {
 	rel, size, n := s.distance(root), s.c.size, len(out)
 	if rel&1 != 0 {
 		return s.recv(out, s.at(s.c.rank-1))
@@ -109,7 +109,7 @@ func (s *series) scatterTree(in, out []byte, l *layout, root int) error {
 	}
 	mask := rel & -rel
 	room := takeScratch(n * min(mask, size-rel))
-	defer room.free()
+	defer room.freeUnless(&err)
 	if err := s.recvRound(room.b, n, min(mask, size-rel), s.at(s.c.rank-mask), rel == mask); err != nil {
 		return err
 	}
