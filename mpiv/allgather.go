@@ -7,11 +7,11 @@ import "context"
 // part of out.
 //
 // Few ranks exchange messages each with each other. Short data of more: in
-// ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is
-// no power of two, after Bruck et al., "Efficient Algorithms for All-to-All
-// Communications in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long
-// data: around a ring, where only neighbours exchange messages. Thakur,
-// Rabenseifner and Gropp (2005), the section on allgather.
+// ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is no power of
+// two, after Bruck et al., "Efficient Algorithms for All-to-All Communications
+// in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long data: around a
+// ring, where only neighbours exchange messages. Thakur, Rabenseifner and Gropp
+// (2005), the section on allgather.
 func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAllgather, -1)
 	return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
