@@ -1,8 +1,8 @@
 package mpiv
 
 import (
+	"crypto/subtle"
 	"reflect"
-	"unsafe"
 )
 
 // The loops of the built-in reductions. An operation that does the same to the
@@ -40,22 +40,26 @@ var (
 		reflect.Uint8: greatestLoc[uint8], reflect.Uint16: greatestLoc[uint16], reflect.Uint32: greatestLoc[uint32], reflect.Uint64: greatestLoc[uint64],
 		reflect.Float32: greatestLoc[float32], reflect.Float64: greatestLoc[float64],
 	})
-	lands = logical("LAnd", func(a, b bool) bool { return a && b })
-	lors  = logical("LOr", func(a, b bool) bool { return a || b })
-	lxors = logical("LXor", func(a, b bool) bool { return a != b })
-
-	bitAnd = reduction{"BAnd", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x & y }) }}
-	bitOr  = reduction{"BOr", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x | y }) }}
-	bitXor = reduction{"BXor", true, func(dst, a, b []byte) { bitwise(dst, a, b, func(x, y uint64) uint64 { return x ^ y }) }}
-)
-
-func logical(name string, f func(a, b bool) bool) kinds {
-	return commuting(name, map[reflect.Kind]kernel{
-		reflect.Bool: truth[uint8](f),
-		reflect.Int8: truth[uint8](f), reflect.Int16: truth[uint16](f), reflect.Int32: truth[uint32](f), reflect.Int64: truth[uint64](f),
-		reflect.Uint8: truth[uint8](f), reflect.Uint16: truth[uint16](f), reflect.Uint32: truth[uint32](f), reflect.Uint64: truth[uint64](f),
+	lands = commuting("LAnd", map[reflect.Kind]kernel{
+		reflect.Bool: allTrue[uint8],
+		reflect.Int8: allTrue[uint8], reflect.Int16: allTrue[uint16], reflect.Int32: allTrue[uint32], reflect.Int64: allTrue[uint64],
+		reflect.Uint8: allTrue[uint8], reflect.Uint16: allTrue[uint16], reflect.Uint32: allTrue[uint32], reflect.Uint64: allTrue[uint64],
 	})
-}
+	lors = commuting("LOr", map[reflect.Kind]kernel{
+		reflect.Bool: anyTrue[uint8],
+		reflect.Int8: anyTrue[uint8], reflect.Int16: anyTrue[uint16], reflect.Int32: anyTrue[uint32], reflect.Int64: anyTrue[uint64],
+		reflect.Uint8: anyTrue[uint8], reflect.Uint16: anyTrue[uint16], reflect.Uint32: anyTrue[uint32], reflect.Uint64: anyTrue[uint64],
+	})
+	lxors = commuting("LXor", map[reflect.Kind]kernel{
+		reflect.Bool: oddTrue[uint8],
+		reflect.Int8: oddTrue[uint8], reflect.Int16: oddTrue[uint16], reflect.Int32: oddTrue[uint32], reflect.Int64: oddTrue[uint64],
+		reflect.Uint8: oddTrue[uint8], reflect.Uint16: oddTrue[uint16], reflect.Uint32: oddTrue[uint32], reflect.Uint64: oddTrue[uint64],
+	})
+
+	bitAnd = reduction{"BAnd", true, bitwiseAnd}
+	bitOr  = reduction{"BOr", true, bitwiseOr}
+	bitXor = reduction{"BXor", true, bitwiseXor}
+)
 
 // sum does four elements at a time, with no bounds left to check.
 func sum[T Number](dst, a, b []byte) {
@@ -134,28 +138,66 @@ func (l Loc[T]) before(m Loc[T], better bool) bool {
 	return better
 }
 
-func truth[T uint8 | uint16 | uint32 | uint64](f func(a, b bool) bool) kernel {
-	return func(dst, a, b []byte) {
-		d, x, y := elems[T](dst), elems[T](a), elems[T](b)
-		x, y = x[:len(d)], y[:len(d)]
-		for i := range d {
-			var t T
-			if f(x[i] != 0, y[i] != 0) {
-				t = 1
-			}
-			d[i] = t
-		}
+type word interface {
+	uint8 | uint16 | uint32 | uint64
+}
+
+// truth is 1 for true; the compiler makes it one instruction.
+func truth[T word](b bool) T {
+	var t T
+	if b {
+		t = 1
+	}
+	return t
+}
+
+func allTrue[T word](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = truth[T](x[i] != 0) & truth[T](y[i] != 0)
 	}
 }
 
-// bitwise works on words, whatever the elements are.
-func bitwise(dst, a, b []byte, f func(x, y uint64) uint64) {
+func anyTrue[T word](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = truth[T](x[i]|y[i] != 0)
+	}
+}
+
+func oddTrue[T word](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = truth[T](x[i] != 0) ^ truth[T](y[i] != 0)
+	}
+}
+
+// The bits are combined in words, whatever the elements are, and what is left
+// byte by byte. crypto/subtle has the loop for XOR in assembly.
+
+func bitwiseAnd(dst, a, b []byte) {
 	d, x, y := elems[uint64](dst), elems[uint64](a), elems[uint64](b)
 	x, y = x[:len(d)], y[:len(d)]
 	for i := range d {
-		d[i] = f(x[i], y[i])
+		d[i] = x[i] & y[i]
 	}
-	for i := len(d) * int(unsafe.Sizeof(uint64(0))); i < len(dst); i++ {
-		dst[i] = byte(f(uint64(a[i]), uint64(b[i])))
+	for i := 8 * len(d); i < len(dst); i++ {
+		dst[i] = a[i] & b[i]
 	}
 }
+
+func bitwiseOr(dst, a, b []byte) {
+	d, x, y := elems[uint64](dst), elems[uint64](a), elems[uint64](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = x[i] | y[i]
+	}
+	for i := 8 * len(d); i < len(dst); i++ {
+		dst[i] = a[i] | b[i]
+	}
+}
+
+func bitwiseXor(dst, a, b []byte) { subtle.XORBytes(dst, a, b) }

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package mpiv
+
+import "reflect"
+
+func vectorize(string, map[reflect.Kind]kernel) {}
