@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -195,7 +196,7 @@ func (a *Agent) startRanks() {
 	}
 	for i, p := range a.processes {
 		p.link.send(control.Message{Start: &control.Start{
-			Job: a.job.Name, Process: i, Processes: all,
+			Job: a.job.Name, Process: i, Cores: runtime.NumCPU(), Processes: all,
 		}})
 	}
 	a.detail("all processes are there; ranks start")

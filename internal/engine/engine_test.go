@@ -294,3 +294,27 @@ func TestAStartedMessageLeavesWhileItsSenderComputes(t *testing.T) {
 		})
 	}
 }
+
+// Two processes that need each other at the same moment both dial. One of the
+// connections is used, and nothing is lost, also where nothing is kept.
+func TestBothDialAtOnce(t *testing.T) {
+	for name, listen := range networks {
+		t.Run(name, func(t *testing.T) {
+			for range 30 {
+				w := newWorldOn(t, engine.Config{}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
+				w.run(t, func(b *engine.Box) error {
+					peer := 1 - b.Rank()
+					for range 3 {
+						if err := b.Send(t.Context(), send, engine.Match{Peer: peer}, []byte{1}, engine.Standard); err != nil {
+							return err
+						}
+						if _, err := b.Recv(t.Context(), recv, engine.Match{Peer: peer}, make([]byte, 1)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
