@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -203,6 +204,11 @@ func (l *link) arrivedOffer(in *incoming) {
 	b.mu.Lock()
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
 		b.mu.Unlock()
+		if env.Fetch && env.Length > 0 && len(o.buf) > 0 && l.puller != nil {
+			l.fetched(o, h, &env)
+			l.startPull(o, env.Ticket)
+			return
+		}
 		l.fetch(o, h, &env)
 		return
 	}
@@ -322,9 +328,7 @@ type pull struct {
 
 // fetch has the body that was offered with h and env brought to the receive o.
 func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
-	o.arrived(h, int(env.Length))
-	o.seq = h.Seq
-	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
+	l.fetched(o, h, env)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -341,6 +345,13 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
 			l.pump()
 		}
 	}
+}
+
+// fetched readies the receive o for the body that was offered with h and env.
+func (l *link) fetched(o *op, h *wire.Header, env *wire.Envelope) {
+	o.arrived(h, int(env.Length))
+	o.seq = h.Seq
+	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
 }
 
 // accept asks for the rest of o's body.
@@ -363,21 +374,24 @@ func (l *link) startPulls() {
 	l.pulling, l.starting = l.starting[:0], l.pulling
 	l.mu.Unlock()
 	for _, p := range l.starting {
-		var id uint32
-		if n := len(l.freePulls); n > 0 {
-			id, l.freePulls = l.freePulls[n-1], l.freePulls[:n-1]
-			l.pulls[id] = p.op
-		} else {
-			id = uint32(len(l.pulls))
-			l.pulls = append(l.pulls, p.op)
-		}
-		l.e.pulling++
-		if err := l.puller.Pull(p.ticket, p.op.buf[:p.op.want], uint64(id)); err != nil {
-			l.e.pulling--
-			l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", p.op.want, p.op.status.Source, err))
-		}
+		l.startPull(p.op, p.ticket)
 	}
 	clear(l.starting)
+}
+
+func (l *link) startPull(o *op, ticket transport.Ticket) {
+	var id uint32
+	if n := len(l.freePulls); n > 0 {
+		id, l.freePulls = l.freePulls[n-1], l.freePulls[:n-1]
+		l.pulls[id] = o
+	} else {
+		id = uint32(len(l.pulls))
+		l.pulls = append(l.pulls, o)
+	}
+	l.e.pulling++
+	if err := l.puller.Pull(ticket, o.buf[:o.want], uint64(id)); err != nil {
+		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+	}
 }
 
 // Pulled implements transport.Receiver.
