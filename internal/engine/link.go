@@ -56,6 +56,7 @@ type link struct {
 
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
+	opened    *Box      // whose mu is held, within a poll
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
 	starting  []pull
@@ -82,7 +83,8 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 	l.mu.Lock()
 	if mode == Standard && len(body) <= l.eager && l.queue.head == nil && l.stuck == stuckNone && l.conn != nil && !l.pressed {
 		if l.stable || !l.keeps {
-			h := l.header(s, b, m, wire.Eager)
+			h := wire.Header{Kind: wire.Eager, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
+				Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
 			h.Put(l.scratch[:])
 			if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body}); err == nil {
 				s.sent++

@@ -36,6 +36,9 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(err)
 		return nil
 	}
+	if h.Kind != wire.Eager {
+		l.shut()
+	}
 	switch h.Kind {
 	case wire.Eager, wire.Offer:
 		return l.placeNumbered(in, n)
@@ -56,6 +59,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
+		l.shut()
 		l.mu.Lock()
 		l.acknowledged(s, h.Ack)
 		l.mu.Unlock()
@@ -76,17 +80,33 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	b := s.box
-	b.mu.Lock()
+	l.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
-		b.mu.Unlock()
 		in.op = o
 		return o.buf[:min(n, len(o.buf))]
 	}
 	a := b.newArrivalLocked(h, n)
-	b.mu.Unlock()
 	b.hold(a, n)
 	in.arrival = a
 	return a.body
+}
+
+// open locks b.mu for the eager messages of this poll that are for b: most come
+// in a row. shut unlocks it, at the end of the poll and before anything else is
+// done.
+func (l *link) open(b *Box) {
+	if l.opened != b {
+		l.shut()
+		b.mu.Lock()
+		l.opened = b
+	}
+}
+
+func (l *link) shut() {
+	if l.opened != nil {
+		l.opened.mu.Unlock()
+		l.opened = nil
+	}
 }
 
 func (l *link) placeData(in *incoming, n int) []byte {
@@ -165,16 +185,15 @@ func (l *link) arrivedEager(in *incoming) {
 		return
 	}
 	b, a := s.box, in.arrival
-	b.mu.Lock()
+	l.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
-		b.mu.Unlock()
+		l.shut()
 		b.take(o, a)
 		return
 	}
 	a.via = l
 	l.unexpectedBytes(a.cost())
 	b.insertLocked(a)
-	b.mu.Unlock()
 }
 
 func (l *link) arrivedOffer(in *incoming) {
@@ -396,6 +415,7 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 
 // Pulled implements transport.Receiver.
 func (l *link) Pulled(id uint64, err error) {
+	l.shut()
 	if id >= uint64(len(l.pulls)) || l.pulls[id] == nil {
 		panic("engine: a pull ended that was not started")
 	}

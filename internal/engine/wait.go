@@ -145,6 +145,7 @@ const (
 func (e *Engine) pollAll() (moved bool) {
 	for _, l := range *e.active.Load() {
 		m, err := l.conn.Poll(l)
+		l.shut()
 		if m {
 			moved = true
 		}
