@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,16 +22,16 @@ const compareRanks = 4
 // goroutines in one process as ranks compress.
 type comparison struct {
 	Ranks       int   `json:"ranks"`
-	InProcess   bool  `json:"in_process"` // the ranks share one process
+	Processes   int   `json:"processes"` // that hold them
 	Compressors int   `json:"compressors"`
 	RawBytes    int64 `json:"raw_bytes"` // in each run
 	Messages    costs `json:"messages"`
 	Channels    costs `json:"channels"`
 
-	// Medians of messages to medians of channels. On a machine that is busy with
-	// other things the second tells more.
-	RateRatio float64 `json:"rate_ratio"`
-	CPURatio  float64 `json:"cpu_ratio"`
+	// Quartiles of messages to channels. Runs are compared that came one after the
+	// other, because other things on a machine come and go.
+	RateRatio [3]float64 `json:"rate_ratio"`
+	CPURatio  [3]float64 `json:"cpu_ratio"`
 }
 
 // costs has an element for each run.
@@ -42,16 +43,14 @@ type costs struct {
 // compare runs the job with and without messages in turn, and prints how the
 // rates compare.
 func compare(ctx context.Context, world *mpiv.Comm, opt options) error {
-	alone := world.Size() == 1
 	rank := func(ctx context.Context, world *mpiv.Comm) error {
 		c, err := measure(ctx, world, opt)
 		if err != nil || world.Rank() != 0 {
 			return err
 		}
-		c.InProcess = alone
 		return c.print(opt)
 	}
-	if alone {
+	if world.Size() == 1 {
 		return mpiv.Run(ctx, compareRanks, mpiv.Options{}, rank)
 	}
 	return rank(ctx, world)
@@ -74,74 +73,75 @@ func measure(ctx context.Context, world *mpiv.Comm, opt options) (comparison, er
 			if to == &c.Channels {
 				how = here
 			}
-			raw, wall, cpu, err := runOnce(ctx, world, how)
+			raw, wall, use, err := runOnce(ctx, world, how)
 			if err != nil {
 				return c, err
 			}
-			if c.RawBytes = raw; round > 0 { // the first is to warm up
+			if c.RawBytes, c.Processes = raw, use.processes; round > 0 { // the first is to warm up
 				to.BytesPerSecond = append(to.BytesPerSecond, float64(raw)/wall)
-				to.CPUSeconds = append(to.CPUSeconds, cpu)
+				to.CPUSeconds = append(to.CPUSeconds, use.seconds)
 			}
 		}
 	}
-	c.RateRatio = median(c.Messages.BytesPerSecond) / median(c.Channels.BytesPerSecond)
-	c.CPURatio = median(c.Messages.CPUSeconds) / median(c.Channels.CPUSeconds)
+	c.RateRatio = quartiles(ratios(c.Messages.BytesPerSecond, c.Channels.BytesPerSecond))
+	c.CPURatio = quartiles(ratios(c.Messages.CPUSeconds, c.Channels.CPUSeconds))
 	return c, nil
 }
 
 // runOnce does the job, from an input that is open already. Its results are the
 // bytes of input and the seconds it took, on rank 0.
-func runOnce(ctx context.Context, world *mpiv.Comm, opt options) (raw int64, wall, cpu float64, err error) {
+func runOnce(ctx context.Context, world *mpiv.Comm, opt options) (raw int64, wall float64, use cpuUse, err error) {
 	src := &countingSource{}
 	if world.Rank() == 0 {
 		if src.source, err = openSource(opt); err != nil {
-			return 0, 0, 0, err
+			return 0, 0, cpuUse{}, err
 		}
 		opt.source = func() (*source, error) { return &source{src, src.total, src.close}, nil }
 	}
 	if err := mpiv.Barrier(ctx, world); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, cpuUse{}, err
 	}
 	began, used := time.Now(), cpuSeconds()
 	if _, err := compress(ctx, world, opt); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, cpuUse{}, err
 	}
 	if err := mpiv.Barrier(ctx, world); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, cpuUse{}, err
 	}
 	wall = time.Since(began).Seconds()
-	cpu, err = sumOverProcesses(ctx, world, cpuSeconds()-used)
-	return src.read, wall, cpu, err
+	use, err = sumOverProcesses(ctx, world, cpuSeconds()-used)
+	return src.read, wall, use, err
 }
 
 // thisProcess tells processes apart.
 var thisProcess = rand.Uint64()
 
-const tagCPU = tagVerdict + 1
+// A cpuUse is the CPU time of some processes.
+type cpuUse struct {
+	processes int
+	seconds   float64
+}
 
-// sumOverProcesses is, on rank 0, the sum of what each process has, however many
+// sumOverProcesses adds up, on rank 0, what each process has used, however many
 // ranks it holds.
-func sumOverProcesses(ctx context.Context, world *mpiv.Comm, seconds float64) (float64, error) {
+func sumOverProcesses(ctx context.Context, world *mpiv.Comm, seconds float64) (cpuUse, error) {
 	type share struct {
 		Process uint64
 		Seconds float64
 	}
-	own := []share{{thisProcess, seconds}}
-	if world.Rank() != 0 {
-		return 0, mpiv.Send(ctx, world, own, 0, tagCPU)
+	all := make([]share, world.Size())
+	if err := mpiv.Gather(ctx, world, []share{{thisProcess, seconds}}, all, 0); err != nil || world.Rank() != 0 {
+		return cpuUse{}, err
 	}
-	shares := map[uint64]float64{thisProcess: seconds}
-	for range world.Size() - 1 {
-		if _, err := mpiv.Recv(ctx, world, own, mpiv.AnySource, tagCPU); err != nil {
-			return 0, err
-		}
-		shares[own[0].Process] = own[0].Seconds
+	byProcess := map[uint64]float64{}
+	for _, s := range all {
+		byProcess[s.Process] = s.Seconds
 	}
-	sum := 0.
-	for _, s := range shares {
-		sum += s
+	u := cpuUse{processes: len(byProcess)}
+	for _, s := range byProcess {
+		u.seconds += s
 	}
-	return sum, nil
+	return u, nil
 }
 
 // cpuSeconds is what this process has used.
@@ -164,9 +164,23 @@ func (s *countingSource) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func median(v []float64) float64 {
+func ratios(a, b []float64) []float64 {
+	r := make([]float64, len(a))
+	for i := range a {
+		r[i] = a[i] / b[i]
+	}
+	return r
+}
+
+// quartiles are the lower, the median and the upper of v.
+func quartiles(v []float64) (q [3]float64) {
 	s := slices.Sorted(slices.Values(v))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+	for i := range q {
+		at := float64(len(s)-1) * float64(i+1) / 4
+		low, part := math.Modf(at)
+		q[i] = s[int(low)] + part*(s[min(int(low)+1, len(s)-1)]-s[int(low)])
+	}
+	return q
 }
 
 // print prints c, on rank 0.
@@ -174,18 +188,17 @@ func (c *comparison) print(opt options) error {
 	if opt.json {
 		return json.NewEncoder(os.Stdout).Encode(c)
 	}
-	where := "processes of their own"
-	if c.InProcess {
-		where = "one process"
-	}
 	line := func(how string, of costs) {
-		rates := of.BytesPerSecond
-		fmt.Printf("  %-46s %9s/s (%s to %s), %.0f CPU ms per 100 MB\n", how, bytesText(int64(median(rates))),
-			bytesText(int64(slices.Min(rates))), bytesText(int64(slices.Max(rates))), median(of.CPUSeconds)/float64(c.RawBytes)*1e11)
+		rate, cpu := quartiles(of.BytesPerSecond), quartiles(of.CPUSeconds)
+		fmt.Printf("  %-54s %9s/s (%s to %s), %.0f CPU ms per 100 MB\n", how, bytesText(int64(rate[1])),
+			bytesText(int64(rate[0])), bytesText(int64(rate[2])), cpu[1]/float64(c.RawBytes)*1e11)
 	}
-	fmt.Printf("%s, %s in each of %d rounds:\n", opt.inputName(), bytesText(c.RawBytes), len(c.Messages.CPUSeconds))
-	line(fmt.Sprintf("messages: %d ranks in %s, %d compress", c.Ranks, where, c.Compressors), c.Messages)
-	line(fmt.Sprintf("channels: one process, %d compress", c.Compressors), c.Channels)
-	_, err := fmt.Printf("with messages: %+.1f %% throughput, %+.1f %% CPU time\n", 100*c.RateRatio-100, 100*c.CPURatio-100)
+	percent := func(q [3]float64) string {
+		return fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*q[1]-100, 100*q[0]-100, 100*q[2]-100)
+	}
+	fmt.Printf("%s, %s in each of %d rounds, medians and quartiles:\n", opt.inputName(), bytesText(c.RawBytes), len(c.Messages.CPUSeconds))
+	line(fmt.Sprintf("messages: %d ranks of which %d compress, processes: %d", c.Ranks, c.Compressors, c.Processes), c.Messages)
+	line(fmt.Sprintf("channels: %d goroutines compress, processes: 1", c.Compressors), c.Channels)
+	_, err := fmt.Printf("with messages: throughput %s, CPU time %s\n", percent(c.RateRatio), percent(c.CPURatio))
 	return err
 }

@@ -140,6 +140,7 @@ func TestCompare(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out, &c))
 	require.Equal(t, compareRanks, c.Ranks)
 	require.Equal(t, compareRanks-2, c.Compressors)
+	require.Equal(t, 1, c.Processes)
 	require.EqualValues(t, 6*64<<10, c.RawBytes)
 	for _, costs := range []costs{c.Messages, c.Channels} {
 		require.Len(t, costs.BytesPerSecond, 2)
@@ -147,7 +148,10 @@ func TestCompare(t *testing.T) {
 		require.Positive(t, costs.BytesPerSecond[0])
 		require.Positive(t, costs.CPUSeconds[0])
 	}
-	require.Positive(t, c.RateRatio)
+	require.Positive(t, c.RateRatio[0])
+	require.LessOrEqual(t, c.RateRatio[0], c.RateRatio[1])
+	require.Equal(t, [3]float64{2, 3, 4}, quartiles([]float64{5, 1, 4, 2, 3}))
+	require.Equal(t, [3]float64{1.25, 1.5, 1.75}, quartiles([]float64{2, 1}))
 }
 
 // lines are what is written, write by write.

@@ -41,7 +41,7 @@ Experiments:
   --compare           compress the input with messages and without, in turn, and print what
                       either takes. Output is thrown away. Without mpivrun, four ranks run
                       in this process
-  --rounds N          how often. Default: 7
+  --rounds N          how often. Default: 21
 `
 
 // options say what to do. They are the same on all ranks.
@@ -108,7 +108,7 @@ func parseOptions(args []string) (options, error) {
 	fs.Uint64Var(&o.seed, "seed", 1, "")
 	fs.StringVar(&o.csv, "csv", "", "")
 	fs.BoolVar(&o.compare, "compare", false, "")
-	fs.IntVar(&o.rounds, "rounds", 7, "")
+	fs.IntVar(&o.rounds, "rounds", 21, "")
 
 	var names []string
 	for {
@@ -137,7 +137,7 @@ func parseOptions(args []string) (options, error) {
 // complete checks the options and fills in what depends on others.
 func (o options) complete(given map[string]bool, named bool) (options, error) {
 	if o.compare && !named && !given["iterations"] {
-		o.iterations = 400
+		o.iterations = 100
 		if !given["block"] {
 			o.block = 524_000
 		}
@@ -173,10 +173,32 @@ func (o options) complete(given map[string]bool, named bool) (options, error) {
 		}
 		o.output = name
 	}
+	if err := o.apart(); err != nil {
+		return o, err
+	}
 	if o.verify && (o.output == "" || o.output == "-") {
 		return o, errors.New("--verify reads the output again; name a file with -o")
 	}
 	return o, nil
+}
+
+// apart fails if the output would be its own input.
+func (o options) apart() error {
+	if o.input == "-" || o.output == "-" || o.output == "" {
+		return nil
+	}
+	in, err := filepath.Abs(o.input)
+	if err != nil {
+		return err
+	}
+	out, err := filepath.Abs(o.output)
+	if err != nil {
+		return err
+	}
+	if out == in || strings.HasPrefix(out, strings.TrimSuffix(in, "/")+"/") {
+		return fmt.Errorf("the output %s is in the input %s; name another with -o", o.output, o.input)
+	}
+	return nil
 }
 
 // defaultOutput is the name of the output for an input.

@@ -15,11 +15,11 @@ func TestParseOptions(t *testing.T) {
 
 	o, err := parse("big.log")
 	require.NoError(t, err)
-	require.Equal(t, options{input: "big.log", output: "big.log.zst", level: 3, block: 1 << 20, compressibility: 60, seed: 1, rounds: 7}, o)
+	require.Equal(t, options{input: "big.log", output: "big.log.zst", level: 3, block: 1 << 20, compressibility: 60, seed: 1, rounds: 21}, o)
 
 	o, err = parse("--block 524kB big.log -f -o x.zst --level=19 --verify")
 	require.NoError(t, err)
-	require.Equal(t, options{input: "big.log", output: "x.zst", force: true, level: 19, block: 524_000, verify: true, compressibility: 60, seed: 1, rounds: 7}, o)
+	require.Equal(t, options{input: "big.log", output: "x.zst", force: true, level: 19, block: 524_000, verify: true, compressibility: 60, seed: 1, rounds: 21}, o)
 
 	o, err = parse("-- -strange-name")
 	require.NoError(t, err)
@@ -64,6 +64,8 @@ func TestBadOptions(t *testing.T) {
 		"--iterations 5 a":         "leave out a",
 		"--compressibility 101":    "0 to 100",
 		"/":                        "-o",
+		"a -f -o ./a":              "in the input",
+		"dir -o dir/x.zst":         "in the input",
 		"--verify":                 "-o",
 		"--verify a -o -":          "-o",
 		"--compare -o x":           "leave out",

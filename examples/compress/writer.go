@@ -34,6 +34,7 @@ type writer struct {
 
 	held [][]byte // what came before its turn, by seq modulo length
 	due  int64    // seq of the block to write next
+	owed int      // credits that the reader has not been told of
 	err  error    // why nothing is written any more
 }
 
@@ -122,12 +123,9 @@ func (w *writer) advance(ctx context.Context) error {
 		if *slot == nil {
 			return nil
 		}
-		credit := 1
 		if w.err == nil {
-			if w.err = w.writeBlock(*slot); w.err != nil {
-				credit = creditStop
-			}
-			if err := w.end.credit(ctx, credit); err != nil {
+			w.err = w.writeBlock(*slot)
+			if err := w.tell(ctx); err != nil {
 				return err
 			}
 		}
@@ -135,6 +133,20 @@ func (w *writer) advance(ctx context.Context) error {
 		*slot = nil
 		w.due++
 	}
+}
+
+// tell tells the reader of what was written, a few blocks at a time: each message
+// takes a core away from those who compress.
+func (w *writer) tell(ctx context.Context) error {
+	if w.err != nil {
+		return w.end.credit(ctx, creditStop)
+	}
+	if w.owed++; w.owed < len(w.held)/4 {
+		return nil
+	}
+	n := w.owed
+	w.owed = 0
+	return w.end.credit(ctx, n)
 }
 
 func (w *writer) writeBlock(msg []byte) error {
