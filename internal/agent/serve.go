@@ -219,8 +219,16 @@ func (a *Agent) missing() {
 }
 
 // letGo ends the job when all ranks have finished: until then processes stay,
-// so that what they have sent arrives.
+// so that what they have sent arrives. After an interrupt nobody waits for it.
 func (a *Agent) letGo() {
+	if a.interrupts > 0 {
+		for _, p := range a.processes {
+			if p.link != nil && p.allFinished() {
+				p.link.send(control.Message{Stop: &control.Stop{}})
+			}
+		}
+		return
+	}
 	for _, p := range a.processes {
 		if !p.allFinished() {
 			return
