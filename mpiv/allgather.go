@@ -6,11 +6,12 @@ import "context"
 // order in the out of each: len(out) = Size()*len(in). in may be the rank's own
 // part of out.
 //
-// Short data: in ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is
-// no power of two, after Bruck et al., "Efficient Algorithms for All-to-All
-// Communications in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long
-// data: around a ring, where only neighbours exchange messages. Thakur,
-// Rabenseifner and Gropp (2005), the section on allgather.
+// Few ranks exchange messages each with each other. Short data of more: in
+// ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is no power of
+// two, after Bruck et al., "Efficient Algorithms for All-to-All Communications
+// in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long data: around a
+// ring, where only neighbours exchange messages. Thakur, Rabenseifner and Gropp
+// (2005), the section on allgather.
 func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAllgather, -1)
 	return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
@@ -88,7 +89,7 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 }
 
 // allgatherPacked is for short parts that lie apart.
-func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
+func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err error) {
 	if err := s.place(in, out, l); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
 	}
 	defer packed.free()
 	room := takeScratch(total)
-	defer room.free()
+	defer room.freeUnless(&err)
 	copy(packed.of(room.b, s.c.rank), in)
 	if err := s.allgatherBlocks(room.b, &packed); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) error {
 // all. The blocks follow each other.
 func (s *series) allgatherBlocks(b []byte, l *layout) error {
 	switch size := s.c.size; {
-	case s.few():
+	case s.few(len(b)):
 		sent, in := repeated(l.of(b, s.c.rank), size), l.divided(b)
 		return s.exchange(&sent, &in)
 	case len(b) >= allgatherLong:

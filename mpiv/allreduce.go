@@ -7,11 +7,12 @@ import "context"
 // and out may be the same slice.
 //
 // Elements are combined in rank order, grouped in a way that depends on Size()
-// and len(in) alone, so the bits of the result do not change when ranks move.
-// They are those that Reduce gives to any root.
+// alone, so the bits of the result do not change when ranks move. They are
+// those that Reduce gives to any root.
 //
-// Short data by recursive doubling, long data by a reduce-scatter and an
-// allgather: Rabenseifner, "Optimization of Collective Reduction Operations"
+// Few ranks exchange messages each with each other. Among more, short data goes
+// by recursive doubling, long data by a reduce-scatter and an allgather:
+// Rabenseifner, "Optimization of Collective Reduction Operations"
 // (ICCS 2004); Thakur, Rabenseifner and Gropp, "Optimization of Collective
 // Communication Operations in MPICH" (IJHPCA 2005), the section on reduce and
 // allreduce.
@@ -40,16 +41,20 @@ func (s *series) allreduce(in, out []byte, elem, n, room int, plain bool, r *red
 	return s.allreduceBytes(in, out, elem, n, r)
 }
 
+// halvingLong is from which length on few ranks whose number is a power of two
+// halve their data instead: then they need no room beside in and out.
+const halvingLong = 512 << 10
+
 func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error {
 	switch {
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case s.c.size == 2 && len(in) < reduceLong:
+	case s.c.size == 2 && len(in) < reduceLongTwo:
 		return s.allreduceTwo(in, out, r)
 	}
 	f := s.folding(r, elem, n, -1)
-	if s.few() {
+	if s.few(len(in)) && (len(in) < halvingLong || f.extra > 0) {
 		return f.allreduceDirect(in, out)
 	}
 	if f.out {
@@ -72,11 +77,11 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 }
 
 // allreduceTwo: short data of two ranks, which both combine.
-func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
+func (s *series) allreduceTwo(in, out []byte, r *reduction) (err error) {
 	into := out
 	if same(in, out) {
 		room := takeScratch(len(in))
-		defer room.free()
+		defer room.freeUnless(&err)
 		into = room.b
 	}
 	peer := 1 - s.c.rank
@@ -91,9 +96,9 @@ func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
 	return nil
 }
 
-func (f *folding) allreduceShort(in, out []byte) error {
+func (f *folding) allreduceShort(in, out []byte) (err error) {
 	room := takeScratch(f.roomFor(in, out))
-	defer room.free()
+	defer room.freeUnless(&err)
 	acc, err := f.fold(in, out, room.b)
 	if err != nil {
 		return err
@@ -113,9 +118,9 @@ func (f *folding) allreduceShort(in, out []byte) error {
 	return nil
 }
 
-func (f *folding) allreduceLong(in, out []byte) error {
+func (f *folding) allreduceLong(in, out []byte) (err error) {
 	room := takeScratch(f.roomFor(in, out))
-	defer room.free()
+	defer room.freeUnless(&err)
 	acc, err := f.fold(in, out, room.b)
 	if err != nil {
 		return err

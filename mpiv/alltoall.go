@@ -49,7 +49,7 @@ const (
 	bruckRanks = 8
 )
 
-func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) error {
+func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) (err error) {
 	if err := s.usable(plain); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) error {
 	}
 	if same(in, out) {
 		room := takeScratch(len(in))
-		defer room.free()
+		defer room.freeUnless(&err)
 		copy(room.b, in)
 		in = room.b
 	}
@@ -90,11 +90,11 @@ func (s *series) apart(in, out []byte) error {
 
 // alltoallBruck: the block that is to go d ranks on stands at d. In each step
 // those whose distance has the step's bit go that far at once.
-func (s *series) alltoallBruck(in, out []byte, k int) error {
+func (s *series) alltoallBruck(in, out []byte, k int) (err error) {
 	size, rank := s.c.size, s.c.rank
 	half := k * ((size + 1) / 2)
 	room := takeScratch(len(in) + 2*half)
-	defer room.free()
+	defer room.freeUnless(&err)
 	b, pack, unpack := room.b[:len(in)], room.b[len(in):len(in)+half], room.b[len(in)+half:]
 	n := copy(b, in[rank*k:])
 	copy(b[n:], in[:rank*k])

@@ -20,10 +20,6 @@ func (s *series) barrier() error {
 	if err := s.usable(true); err != nil {
 		return err
 	}
-	if s.few() {
-		var none parts
-		return s.exchange(&none, &none)
-	}
 	for d := 1; d < s.c.size; d <<= 1 {
 		to, from := (s.c.rank+d)%s.c.size, (s.c.rank-d+s.c.size)%s.c.size
 		if err := s.sendrecv(nil, to, nil, from); err != nil {

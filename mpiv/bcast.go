@@ -5,10 +5,10 @@ import "context"
 // Bcast copies the data of rank root to that of all others. The length must be
 // the same on all ranks.
 //
-// Short data goes down a binomial tree. Long data on many ranks is scattered
-// and gathered by all: van de Geijn, in Barnett et al., "Interprocessor
-// Collective Communication Library" (SHPCC 1994); Thakur, Rabenseifner and
-// Gropp (2005), the section on broadcast.
+// Short data goes down a binomial tree, or to few ranks directly. Long data on
+// many ranks is scattered and gathered by all: van de Geijn, in Barnett et al.,
+// "Interprocessor Collective Communication Library" (SHPCC 1994); Thakur,
+// Rabenseifner and Gropp (2005), the section on broadcast.
 func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
 	s := c.begin(ctx, opBcast, root)
 	return s.bcast(bytesOf(data), plain[T](), root)
@@ -31,7 +31,10 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 	if err := s.rooted(plain, root); err != nil {
 		return err
 	}
-	if len(data) < bcastLong || s.c.size < bcastRanks {
+	switch {
+	case s.few(0) && s.small(data):
+		return s.bcastDirect(data, root)
+	case len(data) < bcastLong || s.c.size < bcastRanks:
 		return s.bcastTree(data, root)
 	}
 	l := evenly(1, len(data), s.c.size)
@@ -54,6 +57,19 @@ func (s *series) at(r int) int {
 		return r - size
 	}
 	return r
+}
+
+// bcastDirect is for short data, and few ranks.
+func (s *series) bcastDirect(data []byte, root int) error {
+	if s.c.rank != root {
+		return s.recv(data, root)
+	}
+	for d := 1; d < s.c.size; d++ {
+		if err := s.send(data, s.at(root+d)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *series) bcastTree(data []byte, root int) error {

@@ -21,7 +21,14 @@ const (
 
 // A Comm is a group of ranks that exchange messages apart from those of every
 // other Comm. Each rank has its own value for it. Any goroutine may use it;
-// collectives must be called by all its ranks in the same order.
+// collectives must be called by all its ranks in the same order. Ranks that are
+// in different ones, or disagree on the root or a length, get ErrMismatch or
+// ErrCount where a message shows it.
+//
+// A rank that gives up a collective, because of an error or because its context
+// has ended, leaves those that need its messages waiting: until their own
+// contexts end, or the job finds that they wait for nothing. Later collectives
+// on the Comm are not disturbed.
 type Comm struct {
 	box     *engine.Box
 	rank    int

@@ -2,15 +2,20 @@ package mpiv
 
 import "github.com/mpiv/mpiv/internal/engine"
 
-// Few ranks exchange messages each with each other at once: one round takes
-// less time than ⌈log₂ Size()⌉ rounds that depend on each other, most of all
-// where ranks share a core and must get their turn in each round.
+// Few ranks exchange messages each with each other at once: one round of
+// messages takes less time than ⌈log₂ Size()⌉ that depend on each other, most of
+// all where ranks share a core and must get their turn in each round. Of short
+// messages it is their number that costs, so there fewer ranks are few.
+const (
+	directRanks      = 8
+	directRanksShort = 4
+)
 
-// directRanks is up to how many ranks are few.
-const directRanks = 8
-
-// few tells whether the Comm has more than two ranks, but few.
-func (s *series) few() bool { return s.c.size > 2 && s.c.size <= directRanks }
+// few tells whether there are more than two ranks, but few for n bytes.
+func (s *series) few(n int) bool {
+	size := s.c.size
+	return size > 2 && (size <= directRanksShort || size <= directRanks && n >= pieceLen)
+}
 
 // parts is a piece of memory for each of few ranks.
 type parts [directRanks][]byte
@@ -31,38 +36,94 @@ func repeated(b []byte, size int) (p parts) {
 	return p
 }
 
+// Parts of a few times the length that a process sends to another without
+// waiting go in pieces of that length: then no rank waits until another has its
+// turn and takes them.
+const (
+	pieceLen  = 8 << 10
+	maxPieces = 4
+)
+
+// pieces is in how many messages b goes.
+func pieces(b []byte) int {
+	if len(b) <= pieceLen || len(b) > maxPieces*pieceLen {
+		return 1
+	}
+	return (len(b) + pieceLen - 1) / pieceLen
+}
+
+// piece is message i of b.
+func piece(b []byte, i int) []byte {
+	if pieces(b) == 1 {
+		return b
+	}
+	end := min((i+1)*pieceLen, len(b))
+	return b[i*pieceLen : end : end]
+}
+
 // exchange sends out[i] to each other rank i and receives in[i] from it.
 func (s *series) exchange(out, in *parts) error {
+	most := 1
+	for i := range s.c.size {
+		if i != s.c.rank {
+			most = max(most, pieces(out[i]), pieces(in[i]))
+		}
+	}
+	if most > 1 {
+		var recvs, sends [directRanks * maxPieces]engine.Request
+		return s.exchangeBy(out, in, recvs[:], sends[:])
+	}
 	var recvs, sends [directRanks]engine.Request
+	return s.exchangeBy(out, in, recvs[:], sends[:])
+}
+
+// exchangeBy is exchange with room for the requests that it needs.
+func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err error) {
 	size, rank := s.c.size, s.c.rank
+	at := 0
 	for d := 1; d < size; d++ {
 		from := s.at(rank - d)
-		recvs[from] = s.irecv(in[from], from)
-	}
-	var err error
-	for d := 1; d < size && err == nil; d++ {
-		to := s.at(rank + d)
-		if s.small(out[to]) {
-			err = s.send(out[to], to)
-		} else {
-			sends[to] = s.isend(out[to], to)
+		for i := range pieces(in[from]) {
+			recvs[at] = s.irecv(piece(in[from], i), from)
+			at++
 		}
 	}
-	for d := 1; d < size; d++ {
-		if from := s.at(rank - d); err == nil {
-			err = s.wait(recvs[from], in[from], from)
-		} else {
-			s.drop(recvs[from])
-		}
-	}
+	at = 0
 	for d := 1; d < size; d++ {
 		to := s.at(rank + d)
-		switch {
-		case sends[to].Null():
-		case err == nil:
-			err = s.sent(sends[to], to)
-		default:
-			s.drop(sends[to])
+		for i := range pieces(out[to]) {
+			switch b := piece(out[to], i); {
+			case err != nil:
+			case s.small(b):
+				err = s.send(b, to)
+			default:
+				sends[at] = s.isend(b, to)
+			}
+			at++
+		}
+	}
+	at = 0
+	for d := 1; d < size; d++ {
+		from := s.at(rank - d)
+		for i := range pieces(in[from]) {
+			if err == nil {
+				err = s.wait(recvs[at], piece(in[from], i), from)
+			} else {
+				s.drop(recvs[at])
+			}
+			at++
+		}
+	}
+	at = 0
+	for d := 1; d < size; d++ {
+		to := s.at(rank + d)
+		for range pieces(out[to]) {
+			if err == nil {
+				err = s.sent(sends[at], to)
+			} else {
+				s.drop(sends[at])
+			}
+			at++
 		}
 	}
 	return err
@@ -70,7 +131,26 @@ func (s *series) exchange(out, in *parts) error {
 
 // combineAll leaves the parts of all ranks combined in dst, grouped as the
 // algorithms for many ranks do. It overwrites all of them but the rank's own.
+// It goes by stretches that stay in the processor's nearest cache.
 func (f *folding) combineAll(dst []byte, p *parts) {
+	n := len(dst)
+	if f.elem > 0 {
+		n = max(1, combineLen/f.elem) * f.elem
+	}
+	for at := 0; at < len(dst); at += n {
+		end := min(at+n, len(dst))
+		var some parts
+		for i := range f.s.c.size {
+			some[i] = p[i][at:end:end]
+		}
+		f.combineSome(dst[at:end:end], &some)
+	}
+}
+
+// combineLen is how many bytes a stretch has.
+const combineLen = 4 << 10
+
+func (f *folding) combineSome(dst []byte, p *parts) {
 	rank, own := f.s.c.rank, -1
 	for i := range f.ranks {
 		if i >= f.extra {
@@ -103,15 +183,16 @@ func (f *folding) combineAll(dst []byte, p *parts) {
 	}
 }
 
-// received is room for the parts of the other ranks; own is the rank's own.
-func (s *series) received(room *scratch, own []byte) (p parts) {
+// received is places in room for the parts of the other ranks; own is the
+// rank's own.
+func (s *series) received(room, own []byte) (p parts) {
 	n, at := len(own), 0
 	for i := range s.c.size {
 		if i == s.c.rank {
 			p[i] = own
 			continue
 		}
-		p[i] = room.b[at : at+n : at+n]
+		p[i] = room[at : at+n : at+n]
 		at += n
 	}
 	return p
@@ -119,24 +200,30 @@ func (s *series) received(room *scratch, own []byte) (p parts) {
 
 // reduceParts leaves the rank's own part of in, as l divides it, combined with
 // those of the others in dst.
-func (f *folding) reduceParts(in, dst []byte, l *layout) error {
+func (f *folding) reduceParts(in, dst []byte, l *layout) (err error) {
 	room := takeScratch(len(dst) * (f.s.c.size - 1))
-	defer room.free()
-	out, p := l.divided(in), f.s.received(room, l.of(in, f.s.c.rank))
-	if err := f.s.exchange(&out, &p); err != nil {
+	defer room.freeUnless(&err)
+	p := f.s.received(room.b, l.of(in, f.s.c.rank))
+	return f.reduceInto(in, dst, l, &p)
+}
+
+// reduceInto is reduceParts with places for what is received.
+func (f *folding) reduceInto(in, dst []byte, l *layout, p *parts) error {
+	out := l.divided(in)
+	if err := f.s.exchange(&out, p); err != nil {
 		return err
 	}
-	f.combineAll(dst, &p)
+	f.combineAll(dst, p)
 	return nil
 }
 
 // allreduceDirect exchanges all of short data, or parts of long data to be
 // combined and then their results.
-func (f *folding) allreduceDirect(in, out []byte) error {
+func (f *folding) allreduceDirect(in, out []byte) (err error) {
 	if !f.long {
 		room := takeScratch(len(in) * (f.s.c.size - 1))
-		defer room.free()
-		sent, p := repeated(in, f.s.c.size), f.s.received(room, in)
+		defer room.freeUnless(&err)
+		sent, p := repeated(in, f.s.c.size), f.s.received(room.b, in)
 		if err := f.s.exchange(&sent, &p); err != nil {
 			return err
 		}
@@ -145,7 +232,14 @@ func (f *folding) allreduceDirect(in, out []byte) error {
 	}
 	l := evenly(f.elem, f.n, f.s.c.size)
 	own := l.of(out, f.s.c.rank)
-	if err := f.reduceParts(in, own, &l); err != nil {
+	if f.n%f.s.c.size == 0 && !same(in, out) {
+		// The parts have one length, and out is free.
+		p := l.divided(out)
+		p[f.s.c.rank] = l.of(in, f.s.c.rank)
+		if err := f.reduceInto(in, own, &l, &p); err != nil {
+			return err
+		}
+	} else if err := f.reduceParts(in, own, &l); err != nil {
 		return err
 	}
 	sent, p := repeated(own, f.s.c.size), l.divided(out)
@@ -154,15 +248,15 @@ func (f *folding) allreduceDirect(in, out []byte) error {
 
 // reduceDirect sends all of short data to root, or the results of parts of long
 // data.
-func (f *folding) reduceDirect(in, out []byte) error {
+func (f *folding) reduceDirect(in, out []byte) (err error) {
 	rank, size := f.s.c.rank, f.s.c.size
 	if !f.long {
 		if rank != f.root {
 			return f.s.send(in, f.root)
 		}
 		room := takeScratch(len(in) * (size - 1))
-		defer room.free()
-		p := f.s.received(room, in)
+		defer room.freeUnless(&err)
+		p := f.s.received(room.b, in)
 		w := window{s: *f.s}
 		for d := 1; d < size; d++ {
 			from := f.s.at(rank - d)
@@ -183,7 +277,7 @@ func (f *folding) reduceDirect(in, out []byte) error {
 	}
 	lo, hi := l.at(rank)
 	room := takeScratch(hi - lo)
-	defer room.free()
+	defer room.freeUnless(&err)
 	if err := f.reduceParts(in, room.b, &l); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 // in the out of root: len(out) = Size()*len(in). On the other ranks out is not
 // used. On root in may be the rank's own part of out.
 //
-// Short data goes up a binomial tree, long data to root directly.
+// Short data of many ranks goes up a binomial tree, other data to root directly.
 func Gather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opGather, root)
 	return s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
@@ -38,7 +38,8 @@ func Igatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs 
 }
 
 // treeLong is from how many bytes of each rank on a gather or scatter is
-// between root and each rank: passing them on would cost more than it saves.
+// between root and each rank, as it is among few ranks: passing them on would
+// cost more than it saves.
 const treeLong = 2 << 10
 
 func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int) error {
@@ -55,7 +56,7 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 		}
 	}
 	switch {
-	case len(in) < treeLong:
+	case len(in) < treeLong && s.c.size > directRanks:
 		return s.gatherTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.gatherFrom(out, &l)
@@ -75,7 +76,7 @@ func (s *series) gatherFrom(out []byte, l *layout) error {
 
 // gatherTree: a rank that comes rel after root collects the blocks of the
 // ranks after it, up to the next that is its equal in the tree.
-func (s *series) gatherTree(in, out []byte, l *layout, root int) error {
+func (s *series) gatherTree(in, out []byte, l *layout, root int) (err error) {
 	rel, size, n := s.distance(root), s.c.size, len(in)
 	if rel&1 != 0 {
 		return s.send(in, s.at(s.c.rank-1))
@@ -83,7 +84,7 @@ func (s *series) gatherTree(in, out []byte, l *layout, root int) error {
 	mask := 1
 	if rel != 0 {
 		room := takeScratch(n * min(rel&-rel, size-rel))
-		defer room.free()
+		defer room.freeUnless(&err)
 		copy(room.b, in)
 		for ; rel&mask == 0; mask <<= 1 {
 			if child := rel + mask; child < size {

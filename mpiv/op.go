@@ -90,8 +90,9 @@ func MaxLoc[T Real]() Reduction[Loc[T]] { return builtin[Loc[T]](&maxLocs, kindO
 // all i; it is called with parts of the data, by several goroutines at once if
 // there are several ranks in the process, and must be associative.
 //
-// The elements of lower ranks are always on the left, in. commutative promises
-// that this does not matter, which makes some reductions of long data faster.
+// The elements of lower ranks are on the left, in. commutative promises that
+// this does not matter, which makes ReduceScatter of long data among many ranks
+// faster.
 func NewOp[T Elem](name string, f func(in, inout []T), commutative bool) Op[T] {
 	r := Reduction[T]{&reduction{name: name, commutative: commutative}}
 	if f != nil {

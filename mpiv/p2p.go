@@ -172,7 +172,7 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 		return m.c.failed("Mrecv", -1, -1, err)
 	}
 	if m.m == nil {
-		return Request{c: m.c, null: true}
+		return Request{c: m.c, odd: fromNobody}
 	}
 	return Request{c: m.c, r: m.m.Irecv(bytesOf(into)), size: int32(sizeOf[T]()), kind: kindRecv, peer: int32(m.c.local(m.status.Source)), tag: m.status.Tag}
 }

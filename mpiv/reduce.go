@@ -46,7 +46,7 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case s.few():
+	case s.c.size > 2 && s.c.size <= directRanks:
 		return f.reduceDirect(in, out)
 	case f.out:
 		return s.send(in, f.partner)
@@ -90,7 +90,11 @@ type folding struct {
 
 // reduceLong is the length in bytes from which on a reduction divides the data
 // among the ranks.
-const reduceLong = 8 << 10
+// Two ranks exchange all of more, since that is but one message each.
+const (
+	reduceLong    = 8 << 10
+	reduceLongTwo = 2 << 20
+)
 
 func (s *series) folding(r *reduction, elem, n, root int) folding {
 	f := folding{s: s, r: r, elem: elem, n: n, partner: -1, root: root, ranks: 1}
@@ -168,10 +172,10 @@ func (f *folding) fold(in, out, room []byte) ([]byte, error) {
 
 // reduceShort goes up a tree in which each group is represented by its lowest
 // rank, or by root.
-func (f *folding) reduceShort(in, out []byte) error {
+func (f *folding) reduceShort(in, out []byte) (err error) {
 	root := f.left(f.root)
 	room := takeScratch(2 * len(in))
-	defer room.free()
+	defer room.freeUnless(&err)
 	spare := room.b[:len(in)]
 	if f.me != root {
 		out = room.b[len(in):]
@@ -209,14 +213,14 @@ func (f *folding) left(rank int) int {
 	return rank - f.extra
 }
 
-func (f *folding) reduceLong(in, out []byte) error {
+func (f *folding) reduceLong(in, out []byte) (err error) {
 	root := f.left(f.root)
 	n := f.roomFor(in, out)
 	if f.me != root {
 		n += len(in)
 	}
 	room := takeScratch(n)
-	defer room.free()
+	defer room.freeUnless(&err)
 	spare := room.b
 	if f.me != root {
 		out, spare = room.b[:len(in):len(in)], room.b[len(in):]

@@ -74,21 +74,21 @@ func (s *series) reduceScatterBlock(in, out []byte, elem, n, room int, plain boo
 	return s.reduceScatterBytes(in, out, &l, n, r)
 }
 
-func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reduction) error {
+func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reduction) (err error) {
 	if s.c.size == 1 {
 		copy(out, in)
 		return nil
 	}
-	if len(in) < reduceScatterLong*s.c.size || !r.commutative && !s.few() {
+	if len(in) < reduceScatterLong*s.c.size || !r.commutative && !s.few(len(in)) {
 		room := takeScratch(len(in))
-		defer room.free()
+		defer room.freeUnless(&err)
 		if err := s.allreduceBytes(in, room.b, l.elem, n, r); err != nil {
 			return err
 		}
 		copy(out, l.of(room.b, s.c.rank))
 		return nil
 	}
-	if s.few() {
+	if s.few(len(in)) {
 		return s.reduceScatterDirect(in, out, l, n, r)
 	}
 	acc, need := out, len(out)
@@ -96,7 +96,7 @@ func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reducti
 		need *= 2
 	}
 	room := takeScratch(need)
-	defer room.free()
+	defer room.freeUnless(&err)
 	into := room.b[:len(out)]
 	if overlap(in, out) {
 		acc = room.b[len(out):]
@@ -131,13 +131,13 @@ func (s *series) reducePairs(in, acc, into []byte, l *layout, r *reduction) erro
 }
 
 // reduceScatterDirect combines elements as Allreduce does.
-func (s *series) reduceScatterDirect(in, out []byte, l *layout, n int, r *reduction) error {
+func (s *series) reduceScatterDirect(in, out []byte, l *layout, n int, r *reduction) (err error) {
 	f := s.folding(r, l.elem, n, -1)
 	if !overlap(in, out) {
 		return f.reduceParts(in, out, l)
 	}
 	room := takeScratch(len(out))
-	defer room.free()
+	defer room.freeUnless(&err)
 	if err := f.reduceParts(in, room.b, l); err != nil {
 		return err
 	}

@@ -14,14 +14,24 @@ import (
 type Request struct {
 	c    *Comm
 	r    engine.Request
-	err  error  // why it never began
-	mark *inUse // its buffer, where Options.Check asks for it
+	odd  *oddRequest // nil but for the few that are not as most
 	tag  int32
 	peer int32
 	size int32 // of the elements received
 	kind requestKind
-	null bool // from ProcNull
 }
+
+// An oddRequest is what few Requests need.
+type oddRequest struct {
+	err  error  // why it never began
+	null bool   // it is from ProcNull
+	mark *inUse // its buffer, where Options.Check asks for it
+}
+
+var fromNobody = &oddRequest{null: true}
+
+// failedRequest is one that never began.
+func failedRequest(c *Comm, err error) Request { return Request{c: c, odd: &oddRequest{err: err}} }
 
 type requestKind uint8
 
@@ -53,19 +63,19 @@ func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engi
 	m, null, err := c.dest(op, unfit, to, tag)
 	switch {
 	case err != nil:
-		return Request{c: c, err: err}
+		return failedRequest(c, err)
 	case null:
 		return Request{}
 	}
 	mark, err := c.mark(op, data, false, to, tag)
 	if err != nil {
-		return Request{c: c, err: err}
+		return failedRequest(c, err)
 	}
 	r := c.box.Isend(m, data, mode)
 	if r.Null() && mark == nil {
 		return Request{}
 	}
-	return Request{c: c, r: r, mark: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
+	return Request{c: c, r: r, odd: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
 }
 
 func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) Request {
@@ -75,36 +85,48 @@ func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) R
 	m, null, err := c.source(op, from, tag)
 	switch {
 	case err != nil:
-		return Request{c: c, err: err}
+		return failedRequest(c, err)
 	case null:
-		return Request{c: c, null: true}
+		return Request{c: c, odd: fromNobody}
 	}
 	mark, err := c.mark(op, into, true, from, tag)
 	if err != nil {
-		return Request{c: c, err: err}
+		return failedRequest(c, err)
 	}
-	return Request{c: c, r: c.box.Irecv(m, into), mark: mark, kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
+	return Request{c: c, r: c.box.Irecv(m, into), odd: mark, kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
 }
 
 // mark has a request's buffer watched, where that is asked for.
-func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*inUse, error) {
+func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*oddRequest, error) {
 	if !c.state.options.Check {
 		return nil, nil
 	}
 	mark, err := c.state.pendings.watch(op, buf, recv)
-	return mark, c.wrap(op, peer, tag, err)
+	if err != nil {
+		return nil, c.fail(op, peer, tag, err)
+	}
+	return &oddRequest{mark: mark}, nil
 }
 
 // unmark ends that; the error says that the buffer was changed meanwhile.
 func (r *Request) unmark() error {
-	if r.mark == nil {
+	mark := r.mark()
+	if mark == nil {
 		return nil
 	}
-	return r.c.wrap(kindOps[r.kind], int(r.peer), int(r.tag), r.c.state.pendings.done(r.mark))
+	return r.c.wrap(kindOps[r.kind], int(r.peer), int(r.tag), r.c.state.pendings.done(mark))
+}
+
+// mark is r's buffer, where Options.Check asks for it; nil otherwise.
+func (r *Request) mark() *inUse {
+	if r.odd == nil {
+		return nil
+	}
+	return r.odd.mark
 }
 
 func (c *Comm) failed(op string, peer, tag int, err error) Request {
-	return Request{c: c, err: c.fail(op, peer, tag, err)}
+	return failedRequest(c, c.fail(op, peer, tag, err))
 }
 
 // Wait waits until the request is done, and makes r the zero Request. The
@@ -117,8 +139,8 @@ func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
 		return r.early()
 	}
 	call := engine.Call{Op: op}
-	if r.mark != nil {
-		call.Begun = &r.mark.stack
+	if mark := r.mark(); mark != nil {
+		call.Begun = &mark.stack
 	}
 	s, err := r.r.Wait(ctx, call)
 	return r.ended(op, s, err)
@@ -126,12 +148,14 @@ func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
 
 // early ends a request that never was under way.
 func (r *Request) early() (Status, error) {
-	err, s := r.err, Status{Source: AnySource, Tag: AnyTag}
-	if err == nil {
-		err = r.unmark()
-	}
-	if r.null {
-		s = nullStatus
+	s, err := Status{Source: AnySource, Tag: AnyTag}, r.unmark()
+	if odd := r.odd; odd != nil {
+		if odd.err != nil {
+			err = odd.err
+		}
+		if odd.null {
+			s = nullStatus
+		}
 	}
 	*r = Request{}
 	return s, err
@@ -152,8 +176,8 @@ func (r *Request) ended(op string, s engine.Status, err error) (Status, error) {
 			return Status{}, err
 		}
 		begun := kindOps[q.kind]
-		if q.mark != nil {
-			begun += ", " + q.mark.where
+		if mark := q.mark(); mark != nil {
+			begun += ", " + mark.where
 		}
 		err = q.c.fail(fmt.Sprintf("%s (%s)", op, begun), int(q.peer), int(q.tag), err)
 		if !errors.Is(err, ErrTruncate) {
@@ -192,7 +216,7 @@ func (r *Request) Cancel() { r.r.Cancel() }
 func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 	var errs error
 	for i := range rs {
-		if rs[i].err != nil {
+		if rs[i].odd != nil && rs[i].odd.err != nil {
 			_, err := rs[i].early()
 			errs = errors.Join(errs, err)
 		}
@@ -230,7 +254,7 @@ func Waitany(ctx context.Context, rs []Request) (int, Status, error) {
 	all := make([]engine.Request, len(rs))
 	var c *Comm
 	for i := range rs {
-		if rs[i].err != nil || rs[i].null {
+		if rs[i].odd != nil && rs[i].r.Null() {
 			s, err := rs[i].early()
 			return i, s, err
 		}

@@ -33,7 +33,7 @@ func Iexscan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Reques
 	})
 }
 
-func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exclusive bool) error {
+func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exclusive bool) (err error) {
 	if err := s.reduces(plain, r); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exc
 		return err
 	}
 	rooms := takeScratch(2 * len(in))
-	defer rooms.free()
+	defer rooms.freeUnless(&err)
 	into, all := rooms.b[:len(in)], rooms.b[len(in):]
 	if !exclusive {
 		all = out

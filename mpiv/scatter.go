@@ -9,7 +9,8 @@ import (
 // len(in) = Size()*len(out). On the other ranks in is not used. On root out may
 // be the rank's own part of in.
 //
-// Short data goes down a binomial tree, long data from root directly.
+// Short data of many ranks goes down a binomial tree, other data from root
+// directly.
 func Scatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opScatter, root)
 	return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
@@ -51,7 +52,7 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 		}
 	}
 	switch {
-	case len(out) < treeLong:
+	case len(out) < treeLong && s.c.size > directRanks:
 		return s.scatterTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.scatterTo(in, &l)
@@ -83,7 +84,7 @@ func (s *series) scatterTo(in []byte, l *layout) error {
 }
 
 // scatterTree is gatherTree the other way around.
-func (s *series) scatterTree(in, out []byte, l *layout, root int) error {
+func (s *series) scatterTree(in, out []byte, l *layout, root int) (err error) {
 	rel, size, n := s.distance(root), s.c.size, len(out)
 	if rel&1 != 0 {
 		return s.recv(out, s.at(s.c.rank-1))
@@ -108,7 +109,7 @@ func (s *series) scatterTree(in, out []byte, l *layout, root int) error {
 	}
 	mask := rel & -rel
 	room := takeScratch(n * min(mask, size-rel))
-	defer room.free()
+	defer room.freeUnless(&err)
 	if err := s.recvRound(room.b, n, min(mask, size-rel), s.at(s.c.rank-mask), rel == mask); err != nil {
 		return err
 	}

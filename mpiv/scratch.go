@@ -50,6 +50,14 @@ func (s *scratch) free() {
 	}
 }
 
+// freeUnless is free, unless the collective failed with *err: then a message
+// may still come to the room, where the whole job has failed.
+func (s *scratch) freeUnless(err *error) {
+	if *err == nil {
+		s.free()
+	}
+}
+
 // overlap tells whether two pieces of memory have a byte in common.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {

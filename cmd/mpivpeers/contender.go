@@ -19,23 +19,27 @@ type contender struct {
 
 // mpiv is our side: words is the launch command, where these are replaced:
 // {n} by the number of ranks, {transport} by shm or tcp, {test} by the test's
-// name, {flags} by its options, {oversubscribe} by --oversubscribe when there
-// are more ranks than cores and else by nothing.
+// name, {flags} by its options, {placement} by what places the ranks as the
+// peers place theirs: a core for each where there are enough, except for the
+// test with threads, and --oversubscribe otherwise.
 func mpiv(words string, cores int) contender {
 	return contender{
 		id: "mpiv", name: "mpiv",
 		share: func(setting) int { return 1 },
 		command: func(s setting) ([]string, []string) {
-			var crowd []string
-			if s.crowded(cores) {
-				crowd = []string{"--oversubscribe"}
+			placement := []string{"--bind-to", "core"}
+			switch {
+			case s.crowded(cores):
+				placement = []string{"--oversubscribe"}
+			case s.name == "latency_mt":
+				placement = nil
 			}
 			return expand(words, map[string][]string{
-				"{n}":             {strconv.Itoa(s.ranks)},
-				"{transport}":     {s.transport},
-				"{test}":          {s.name},
-				"{flags}":         s.flags(1),
-				"{oversubscribe}": crowd,
+				"{n}":         {strconv.Itoa(s.ranks)},
+				"{transport}": {s.transport},
+				"{test}":      {s.name},
+				"{flags}":     s.flags(1),
+				"{placement}": placement,
 			}), nil
 		},
 	}

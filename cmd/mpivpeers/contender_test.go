@@ -20,7 +20,7 @@ func atRanks(ranks int, transport, name string) setting {
 func TestCommands(t *testing.T) {
 	const root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
 	const tcp = "MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo "
-	const launch = "run -n {n} {oversubscribe} --transport={transport} bench {test} {flags}"
+	const launch = "run -n {n} {placement} --transport={transport} bench {test} {flags}"
 	for name, c := range map[string]struct {
 		contender
 		setting
@@ -39,11 +39,11 @@ func TestCommands(t *testing.T) {
 		"MPICH, threads unbound": {mpich("./osu", 2), atRanks(2, "shm", "latency_mt"),
 			"mpirun.mpich -n 2 -bind-to none ./osu latency_mt -s 8 -i 200 -x 100"},
 		"mpiv, a core each": {mpiv(launch, 2), atRanks(2, "shm", "bw"),
-			"run -n 2 --transport=shm bench bw -s 8 -i 200 -x 100"},
+			"run -n 2 --bind-to core --transport=shm bench bw -s 8 -i 200 -x 100"},
 		"mpiv, crowded": {mpiv(launch, 2), atRanks(4, "tcp", "bw"),
 			"run -n 4 --oversubscribe --transport=tcp bench bw -s 8 -i 200 -x 100"},
 		"mpiv, a test without options": {mpiv(launch, 4), setting{test{name: "init"}, 4, "shm"},
-			"run -n 4 --transport=shm bench init"},
+			"run -n 4 --bind-to core --transport=shm bench init"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, commandOf(c.contender, c.setting))

@@ -79,7 +79,7 @@ func parseOptions(args []string) (options, error) {
 	transports := f.String("transports", "", "shm, tcp or both; empty: both between two ranks, shm for collectives and init")
 	f.BoolVar(&o.quick, "quick", false, "a smoke test: few sizes, ranks, iterations, and 2 rounds")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds to take medians over; 0: 5, with -quick 2")
-	f.StringVar(&o.mpiv, "mpiv", "bin/mpivrun -n {n} {oversubscribe} --transport {transport} bin/mpivbench {test} {flags}",
+	f.StringVar(&o.mpiv, "mpiv", "bin/mpivrun -n {n} {placement} --transport {transport} bin/mpivbench {test} {flags}",
 		"how to launch our side; empty: leave it out")
 	against := f.String("against", "openmpi,mpich", "peers to compare with")
 	f.StringVar(&o.congestion, "congestion", "", "run all in a network namespace with this TCP congestion control, such as reno; empty: in the host's network with the host's")

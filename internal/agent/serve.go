@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -195,7 +196,7 @@ func (a *Agent) startRanks() {
 	}
 	for i, p := range a.processes {
 		p.link.send(control.Message{Start: &control.Start{
-			Job: a.job.Name, Process: i, Processes: all,
+			Job: a.job.Name, Process: i, Cores: runtime.NumCPU(), Processes: all,
 		}})
 	}
 	a.detail("all processes are there; ranks start")
@@ -218,8 +219,16 @@ func (a *Agent) missing() {
 }
 
 // letGo ends the job when all ranks have finished: until then processes stay,
-// so that what they have sent arrives.
+// so that what they have sent arrives. After an interrupt nobody waits for it.
 func (a *Agent) letGo() {
+	if a.interrupts > 0 {
+		for _, p := range a.processes {
+			if p.link != nil && p.allFinished() {
+				p.link.send(control.Message{Stop: &control.Stop{}})
+			}
+		}
+		return
+	}
 	for _, p := range a.processes {
 		if !p.allFinished() {
 			return

@@ -106,6 +106,9 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 	}
 	if a.ending || a.mourning || a.doubt != nil || a.interrupts > 0 {
 		a.detail("and then: %s", v.text)
+		if a.interrupts > 0 {
+			p.link.send(control.Message{Stop: &control.Stop{Reason: "it was interrupted"}})
+		}
 		return
 	}
 	a.doubt = &v

@@ -60,6 +60,7 @@ type Hello struct {
 type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
+	Cores     int       // of the host, whatever this process is bound to
 	Processes []Process // all of the job, by index
 }
 

@@ -206,7 +206,7 @@ func (b *Box) take(o *op, a *arrival) {
 	default:
 		copy(o.buf, a.body)
 		o.arrived(&a.header, a.length)
-		via, n := a.via, len(a.body)
+		via, n := a.via, a.cost()
 		o.finish()
 		if via != nil {
 			via.unexpectedBytes(-n)

@@ -89,17 +89,18 @@ func (c Config) withDefaults() Config {
 // An Engine is the message core of one process. All methods may be called by
 // any goroutine.
 type Engine struct {
-	cfg    Config
-	peers  []peer         // by rank in the world
-	boxes  []*Box         // of this process, by rank ascending
-	links  []*link        // by process; nil for this one
-	spin   spinPolicy     // set once
-	bufs   buffers        // has its own lock
-	ready  chan struct{}  // tells watch that there is a connection to look after
-	woken  chan struct{}  // tells watch that something came
-	wakeMe func()         // wake, made once
-	stop   chan struct{}  // closed by Close
-	done   sync.WaitGroup // of watch
+	cfg      Config
+	peers    []peer         // by rank in the world
+	boxes    []*Box         // of this process, by rank ascending
+	links    []*link        // by process; nil for this one
+	spin     spinPolicy     // set once
+	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
+	bufs     buffers        // has its own lock
+	ready    chan struct{}  // tells watch that there is a connection to look after
+	woken    chan struct{}  // tells watch that something came
+	wakeMe   func()         // wake, made once
+	stop     chan struct{}  // closed by Close
+	done     sync.WaitGroup // of watch
 
 	polling sync.Mutex // held by who polls; guards the receiving half of every link
 	pulling int        // pulls under way; guarded by polling
@@ -111,9 +112,11 @@ type Engine struct {
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
 
-	flushMu    sync.Mutex  // guards what follows
-	flushTimer *time.Timer // sends what Isend held back and nobody else has sent
-	flushDue   atomic.Bool
+	crowded   atomic.Bool // a polling caller has lost its core to others,
+	crowdedAt time.Time   // at this time; guarded by polling
+
+	flushDue   atomic.Bool // flushTimer runs
+	flushTimer *time.Timer // has watch send what Isend held back and nobody else has sent
 
 	failMu sync.Mutex // guards what follows
 	cause  error      // why the job cannot go on
@@ -159,6 +162,9 @@ func New(cfg Config) *Engine {
 	e.wakeMe = e.wake
 	e.active.Store(new([]*link))
 	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
+	e.ackEvery = min(e.cfg.LogBytes/8, 256<<10) // so that the log stays in the cache
+	e.flushTimer = time.NewTimer(time.Hour)
+	e.flushTimer.Stop()
 	if len(e.links) > 1 && !cfg.Stepped {
 		e.done.Go(e.watch)
 	}
@@ -188,11 +194,6 @@ func (e *Engine) Close() {
 	}
 	e.fail(ErrClosed, true)
 	e.done.Wait()
-	e.flushMu.Lock()
-	if e.flushTimer != nil {
-		e.flushTimer.Stop()
-	}
-	e.flushMu.Unlock()
 	e.polling.Lock()
 	for _, l := range e.links {
 		if l != nil {

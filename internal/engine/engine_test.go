@@ -12,6 +12,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 )
 
 var recv, send = engine.Call{Op: "Recv"}, engine.Call{Op: "Send"}
@@ -267,4 +268,53 @@ func TestManyRanksInOneProcessTalkToOthers(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A message that was started leaves soon, also if its sender computes from then
+// on, and its receiver sleeps.
+func TestAStartedMessageLeavesWhileItsSenderComputes(t *testing.T) {
+	for name, listen := range networks {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
+			for round := range 3 {
+				got := make(chan error, 1)
+				go func() {
+					_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, make([]byte, 8))
+					got <- err
+				}()
+				time.Sleep(20 * time.Millisecond) // it sleeps
+				w.boxes[0].Isend(engine.Match{Peer: 1}, make([]byte, 8), engine.Standard)
+				select {
+				case err := <-got:
+					require.NoError(t, err)
+				case <-time.After(10 * time.Second):
+					t.Fatalf("round %d: the message did not arrive while its sender made no call", round)
+				}
+			}
+		})
+	}
+}
+
+// Two processes that need each other at the same moment both dial. One of the
+// connections is used, and nothing is lost, also where nothing is kept.
+func TestBothDialAtOnce(t *testing.T) {
+	for name, listen := range networks {
+		t.Run(name, func(t *testing.T) {
+			for range 30 {
+				w := newWorldOn(t, engine.Config{}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
+				w.run(t, func(b *engine.Box) error {
+					peer := 1 - b.Rank()
+					for range 3 {
+						if err := b.Send(t.Context(), send, engine.Match{Peer: peer}, []byte{1}, engine.Standard); err != nil {
+							return err
+						}
+						if _, err := b.Recv(t.Context(), recv, engine.Match{Peer: peer}, make([]byte, 1)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		})
+	}
 }

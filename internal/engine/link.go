@@ -56,6 +56,7 @@ type link struct {
 
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
+	opened    *Box      // whose mu is held, within a poll
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
 	starting  []pull
@@ -82,7 +83,8 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 	l.mu.Lock()
 	if mode == Standard && len(body) <= l.eager && l.queue.head == nil && l.stuck == stuckNone && l.conn != nil && !l.pressed {
 		if l.stable || !l.keeps {
-			h := l.header(s, b, m, wire.Eager)
+			h := wire.Header{Kind: wire.Eager, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
+				Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
 			h.Put(l.scratch[:])
 			if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body}); err == nil {
 				s.sent++
@@ -96,8 +98,7 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 			x := l.newEntry(s)
 			x.header = l.header(s, b, m, wire.Eager)
 			s.sent++
-			x.body = l.e.bufs.get(len(body))
-			copy(x.body, body)
+			l.own(x, body)
 			l.keep(x)
 			if err := l.transmit(x); err != nil {
 				l.enqueue(x)
@@ -155,6 +156,16 @@ func (l *link) attend() {
 	if !l.attention.Load() {
 		l.attention.Store(true)
 	}
+}
+
+// own gives x a copy of body.
+func (l *link) own(x *entry, body []byte) {
+	if len(body) <= len(x.small) {
+		x.body = x.small[:len(body)]
+	} else {
+		x.body = l.e.bufs.get(len(body))
+	}
+	copy(x.body, body)
 }
 
 // keep puts x into the log.
@@ -220,10 +231,8 @@ func (l *link) flush(now bool) {
 		}
 		return
 	}
-	if !l.stable {
-		l.attend()
-		l.e.flushSoon()
-	}
+	l.attend()
+	l.e.flushSoon()
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
@@ -300,9 +309,7 @@ func (l *link) admit(x *entry) bool {
 	if l.logged+x.cost() > l.e.cfg.LogBytes {
 		return false
 	}
-	body := l.e.bufs.get(len(x.body))
-	copy(body, x.body)
-	x.body = body
+	l.own(x, x.body)
 	l.keep(x)
 	o := x.op
 	x.op, o.entry = nil, nil
@@ -413,20 +420,11 @@ func (l *link) retract(x *entry) {
 // flushSoon has what Isend held back sent within a fraction of a millisecond,
 // should the program not wait for anything before.
 func (e *Engine) flushSoon() {
-	if e.cfg.Stepped || e.flushDue.Load() || e.flushDue.Swap(true) {
-		return
-	}
-	e.flushMu.Lock()
-	defer e.flushMu.Unlock()
-	if e.closed.Load() {
+	if e.flushDue.Load() || e.flushDue.Swap(true) {
 		return
 	}
 	const soon = 50 * time.Microsecond
-	if e.flushTimer == nil {
-		e.flushTimer = time.AfterFunc(soon, e.flushAll)
-	} else {
-		e.flushTimer.Reset(soon)
-	}
+	e.flushTimer.Reset(soon)
 }
 
 func (e *Engine) flushAll() {
@@ -445,15 +443,17 @@ func (l *link) newEntry(s *stream) *entry {
 	} else {
 		l.free = x.lnext
 	}
-	*x = entry{stream: s}
+	x.lnext, x.stream = nil, s
 	return x
 }
 
 func (l *link) freeEntry(x *entry) {
-	if x.header.Kind == wire.Eager && x.op == nil && x.body != nil {
+	if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
 		l.e.bufs.put(x.body)
 	}
-	*x = entry{lnext: l.free}
+	x.body, x.op, x.stream = nil, nil, nil
+	x.kept, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false
+	x.lnext = l.free
 	l.free = x
 }
 

@@ -73,12 +73,16 @@ type arrival struct {
 	allPrev, allNext *arrival
 }
 
+// cost is what a counts against the bound of unexpected bytes: its body, and
+// itself, so that a flood of empty messages is bounded too.
+func (a *arrival) cost() int { return len(a.body) + 128 }
+
 // unexpected is the arrivals that no receive has taken, in their order.
 type unexpected struct {
 	bins  [bins]struct{ head, tail *arrival }
 	head  *arrival
 	tail  *arrival
-	bytes int // of bodies held here
+	bytes int // cost of all
 }
 
 func (u *unexpected) add(a *arrival) {
@@ -97,7 +101,7 @@ func (u *unexpected) add(a *arrival) {
 		b.tail.binNext = a
 	}
 	b.tail = a
-	u.bytes += len(a.body)
+	u.bytes += a.cost()
 }
 
 func (u *unexpected) remove(a *arrival) {
@@ -123,7 +127,7 @@ func (u *unexpected) remove(a *arrival) {
 		a.binNext.binPrev = a.binPrev
 	}
 	a.allPrev, a.allNext, a.binPrev, a.binNext = nil, nil, nil, nil
-	u.bytes -= len(a.body)
+	u.bytes -= a.cost()
 }
 
 // find is the first arrival that a receive or probe o matches; nil if none.

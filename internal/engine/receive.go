@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -35,6 +36,9 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(err)
 		return nil
 	}
+	if h.Kind != wire.Eager {
+		l.shut()
+	}
 	switch h.Kind {
 	case wire.Eager, wire.Offer:
 		return l.placeNumbered(in, n)
@@ -55,6 +59,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
+		l.shut()
 		l.mu.Lock()
 		l.acknowledged(s, h.Ack)
 		l.mu.Unlock()
@@ -75,17 +80,33 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	b := s.box
-	b.mu.Lock()
+	l.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
-		b.mu.Unlock()
 		in.op = o
 		return o.buf[:min(n, len(o.buf))]
 	}
 	a := b.newArrivalLocked(h, n)
-	b.mu.Unlock()
 	b.hold(a, n)
 	in.arrival = a
 	return a.body
+}
+
+// open locks b.mu for the eager messages of this poll that are for b: most come
+// in a row. shut unlocks it, at the end of the poll and before anything else is
+// done.
+func (l *link) open(b *Box) {
+	if l.opened != b {
+		l.shut()
+		b.mu.Lock()
+		l.opened = b
+	}
+}
+
+func (l *link) shut() {
+	if l.opened != nil {
+		l.opened.mu.Unlock()
+		l.opened = nil
+	}
 }
 
 func (l *link) placeData(in *incoming, n int) []byte {
@@ -164,16 +185,15 @@ func (l *link) arrivedEager(in *incoming) {
 		return
 	}
 	b, a := s.box, in.arrival
-	b.mu.Lock()
+	l.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
-		b.mu.Unlock()
+		l.shut()
 		b.take(o, a)
 		return
 	}
 	a.via = l
-	l.unexpectedBytes(len(a.body))
+	l.unexpectedBytes(a.cost())
 	b.insertLocked(a)
-	b.mu.Unlock()
 }
 
 func (l *link) arrivedOffer(in *incoming) {
@@ -203,6 +223,11 @@ func (l *link) arrivedOffer(in *incoming) {
 	b.mu.Lock()
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
 		b.mu.Unlock()
+		if env.Fetch && env.Length > 0 && len(o.buf) > 0 && l.puller != nil {
+			l.fetched(o, h, &env)
+			l.startPull(o, env.Ticket)
+			return
+		}
 		l.fetch(o, h, &env)
 		return
 	}
@@ -322,9 +347,7 @@ type pull struct {
 
 // fetch has the body that was offered with h and env brought to the receive o.
 func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
-	o.arrived(h, int(env.Length))
-	o.seq = h.Seq
-	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
+	l.fetched(o, h, env)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -341,6 +364,13 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
 			l.pump()
 		}
 	}
+}
+
+// fetched readies the receive o for the body that was offered with h and env.
+func (l *link) fetched(o *op, h *wire.Header, env *wire.Envelope) {
+	o.arrived(h, int(env.Length))
+	o.seq = h.Seq
+	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
 }
 
 // accept asks for the rest of o's body.
@@ -363,25 +393,29 @@ func (l *link) startPulls() {
 	l.pulling, l.starting = l.starting[:0], l.pulling
 	l.mu.Unlock()
 	for _, p := range l.starting {
-		var id uint32
-		if n := len(l.freePulls); n > 0 {
-			id, l.freePulls = l.freePulls[n-1], l.freePulls[:n-1]
-			l.pulls[id] = p.op
-		} else {
-			id = uint32(len(l.pulls))
-			l.pulls = append(l.pulls, p.op)
-		}
-		l.e.pulling++
-		if err := l.puller.Pull(p.ticket, p.op.buf[:p.op.want], uint64(id)); err != nil {
-			l.e.pulling--
-			l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", p.op.want, p.op.status.Source, err))
-		}
+		l.startPull(p.op, p.ticket)
 	}
 	clear(l.starting)
 }
 
+func (l *link) startPull(o *op, ticket transport.Ticket) {
+	var id uint32
+	if n := len(l.freePulls); n > 0 {
+		id, l.freePulls = l.freePulls[n-1], l.freePulls[:n-1]
+		l.pulls[id] = o
+	} else {
+		id = uint32(len(l.pulls))
+		l.pulls = append(l.pulls, o)
+	}
+	l.e.pulling++
+	if err := l.puller.Pull(ticket, o.buf[:o.want], uint64(id)); err != nil {
+		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+	}
+}
+
 // Pulled implements transport.Receiver.
 func (l *link) Pulled(id uint64, err error) {
+	l.shut()
 	if id >= uint64(len(l.pulls)) || l.pulls[id] == nil {
 		panic("engine: a pull ended that was not started")
 	}

@@ -81,13 +81,14 @@ type entry struct {
 	op     *op           // to finish when the body can be used again
 	stream *stream
 
-	kept       bool   // it is in its stream's and its link's log
-	queued     bool   // it is in link.queue
-	gone       bool   // stable while queued to be sent again: skip and free
-	streaming  bool   // it is in link.bulk
-	retracting bool   // its sender wants it back
-	off, end   uint64 // of the body: what is still to be sent as Data
-	ticketed   bool   // env.Ticket is offered
+	kept       bool     // it is in its stream's and its link's log
+	queued     bool     // it is in link.queue
+	gone       bool     // stable while queued to be sent again: skip and free
+	streaming  bool     // it is in link.bulk
+	retracting bool     // its sender wants it back
+	off, end   uint64   // of the body: what is still to be sent as Data
+	ticketed   bool     // env.Ticket is offered
+	small      [64]byte // room for a short body of the log's
 
 	snext        *entry // in stream
 	qnext        *entry // in link.queue

@@ -62,16 +62,16 @@ func newSpinPolicy(c Config, local int) spinPolicy {
 // await returns nil when g is reached. Otherwise the context has ended, or the
 // engine has failed; g's requests are still under way.
 func (e *Engine) await(ctx context.Context, c Call, b *Box, g goal) error {
-	if g.reached() || e.spinFor(&g, ctx.Done()) {
+	if g.reached() || e.spinFor(&g) {
 		return nil
 	}
 	return e.sleepFor(ctx, c, b, &g)
 }
 
 // spinFor polls until g is reached or the budget is spent.
-func (e *Engine) spinFor(g *goal, cancelled <-chan struct{}) bool {
-	var since time.Time
-	for i := uint32(1); ; i++ {
+func (e *Engine) spinFor(g *goal) bool {
+	var s spin
+	for {
 		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
 			for {
 				moved := e.pollAll()
@@ -80,8 +80,8 @@ func (e *Engine) spinFor(g *goal, cancelled <-chan struct{}) bool {
 					return true
 				}
 				if moved {
-					since = time.Time{}
-				} else if i++; e.pause(i, &since) {
+					s = spin{}
+				} else if e.pause(&s, true) {
 					e.leave()
 					return false
 				}
@@ -90,48 +90,67 @@ func (e *Engine) spinFor(g *goal, cancelled <-chan struct{}) bool {
 		if g.reached() {
 			return true
 		}
-		if e.pause(i, &since) {
+		if e.pause(&s, false) {
 			return g.reached()
 		}
 	}
 }
 
-// pause lets others run between the i-th poll for nothing and the next. True
-// when the budget is spent.
-func (e *Engine) pause(i uint32, since *time.Time) bool {
+// A spin is a row of polls for nothing.
+type spin struct {
+	polls uint32
+	since time.Time // its first look at the clock
+	last  time.Time // its last
+}
+
+// pause lets others run between two polls for nothing, or between two looks
+// while somebody else polls. True when the budget is spent.
+func (e *Engine) pause(s *spin, polling bool) bool {
+	s.polls++
+	crowded := e.spin.yieldOS || e.crowded.Load()
 	switch {
-	case e.spin.yieldOS:
+	case crowded:
 		if e.spin.yieldGo {
 			runtime.Gosched()
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
-		if i&3 != 0 {
+		if s.polls&3 != 0 {
 			return false
 		}
 	case e.spin.yieldGo:
 		runtime.Gosched()
-		if i&3 != 0 {
+		if s.polls&3 != 0 {
 			return false
 		}
-	default:
-		if i&63 != 0 {
-			return false
-		}
-		if i&1023 == 0 {
-			runtime.Gosched()
-		}
+	case s.polls&63 != 0:
+		return false
+	case s.polls&1023 == 0:
+		runtime.Gosched()
 	}
 	now := time.Now()
-	if since.IsZero() {
-		*since = now
+	if s.since.IsZero() {
+		s.since = now
+	} else if polling && !crowded && now.Sub(s.last) > lostCore {
+		// We did not have the core all the time: somebody else needs it.
+		e.crowdedAt = now
+		e.crowded.Store(true)
 	}
-	return now.Sub(*since) >= e.spin.budget
+	s.last = now
+	return now.Sub(s.since) >= e.spin.budget
 }
+
+// How a polling caller finds out that others need its core: 64 polls took
+// longer than lostCore. For crowdedFor it then gives the core away at each.
+const (
+	lostCore   = 500 * time.Microsecond
+	crowdedFor = 50 * time.Millisecond
+)
 
 // pollAll polls every connection once and does what is due. Polling is held.
 func (e *Engine) pollAll() (moved bool) {
 	for _, l := range *e.active.Load() {
 		m, err := l.conn.Poll(l)
+		l.shut()
 		if m {
 			moved = true
 		}
@@ -142,7 +161,7 @@ func (e *Engine) pollAll() (moved bool) {
 		if l.attention.Load() && l.service() {
 			moved = true
 		}
-		if l.owedBytes > e.cfg.LogBytes/8 {
+		if l.owedBytes > e.ackEvery {
 			l.mu.Lock()
 			l.sendAcks()
 			l.mu.Unlock()
@@ -189,6 +208,9 @@ func (e *Engine) Progress() {
 // that somebody goes on when something comes.
 func (e *Engine) leave() {
 	e.polls++
+	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
+		e.crowded.Store(false) // look again
+	}
 	for {
 		e.polling.Unlock()
 		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
@@ -246,6 +268,9 @@ func (e *Engine) watch() {
 		select {
 		case <-e.woken:
 			e.Progress()
+			continue
+		case <-e.flushTimer.C:
+			e.flushAll()
 			continue
 		case <-tick.C:
 		case <-e.stop:

@@ -170,11 +170,11 @@ func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
 			onHost++
 		}
 	}
-	cfg.Crowded = onHost > runtime.NumCPU()
+	cfg.Crowded = onHost > s.Cores
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).
-		runtime.GOMAXPROCS(min(len(s.Processes[p.index].Ranks), runtime.NumCPU()) + 1)
+		runtime.GOMAXPROCS(min(len(s.Processes[p.index].Ranks), s.Cores) + 1)
 	}
 	p.engine = engine.New(cfg)
 	p.fabric.Start(p.engine, addrs)

@@ -290,7 +290,7 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			q.size--
 			there := &p.ends[1-c.side]
 			var wake func()
-			if there.full[i] {
+			if there.full[i] && there.wake != nil {
 				there.full[i] = false
 				wake, there.wake = there.wake, nil
 			}
@@ -313,6 +313,8 @@ func (c *Conn) Arm(wake func()) {
 	}
 	if !due {
 		e.wake = wake
+	} else {
+		e.full = [2]bool{}
 	}
 	p.mu.Unlock()
 	if due {

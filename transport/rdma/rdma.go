@@ -41,6 +41,8 @@ func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	return newConn(qp), nil
 }
 
+var _ transport.Puller = (*Conn)(nil)
+
 // A Conn implements transport.Conn and transport.Puller over a queue pair.
 type Conn struct {
 	qp      QueuePair

@@ -127,31 +127,6 @@ func TestWhatArrivedBeforeTheBreakIsReceived(t *testing.T) {
 }
 
 // Room that came between ErrFull and Arm is not missed.
-func TestAnEndArmedAfterRoomCameIsWoken(t *testing.T) {
-	for _, size := range []int{100, 20_000} {
-		near, far := connected(t)
-		m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, size)}
-		sent := 0
-		for near.Send(m) == nil {
-			sent++
-		}
-		in := new(box)
-		eventually(t, "what was sent", func() bool {
-			far.Poll(in)
-			near.Poll(new(box)) // sends what is held; all but the refused message arrives
-			return in.got == sent
-		})
-		woken := make(chan struct{})
-		near.Arm(func() { close(woken) })
-		select {
-		case <-woken:
-		case <-time.After(10 * time.Second):
-			t.Fatal("Arm after ErrFull did not wake though there is room")
-		}
-		require.NoError(t, near.Send(m))
-	}
-}
-
 func descriptors(t *testing.T) int {
 	d, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)

@@ -5,12 +5,16 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/mpiv/mpiv/transport"
 )
+
+var errHungUp = errors.New("it hung up during the handshake: " +
+	"it has another secret or version, or too many connections that it has not accepted")
 
 func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
 	c, err := e.dial(ctx, a)

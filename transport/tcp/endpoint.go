@@ -10,7 +10,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -216,6 +215,3 @@ func (e *Endpoint) connect(lanes [2]net.Conn, peer transport.Addr) (*Conn, error
 	}
 	return c, nil
 }
-
-var errHungUp = errors.New("it hung up during the handshake: " +
-	"it has another secret or version, or too many connections that it has not accepted")

@@ -45,6 +45,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint) {
 		{"an armed end is woken by a message", testArm},
 		{"an end armed too late is woken at once", testArmLate},
 		{"a full end is woken when there is room", testArmFull},
+		{"an end armed after room came is woken at once", testArmRoom},
 		{"closing one end breaks the other and wakes it", testClose},
 		{"a closed endpoint accepts nobody and its goroutines are gone", testEndpointClose},
 		{"nobody listens where one is dialed", testDialNobody},
@@ -56,6 +57,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
 			s := &setup{listen: listen}
+			t.Cleanup(func() { s.close(t) }) // also of what skips or fails
 			tt.run(t, s)
 			s.close(t)
 			for end := time.Now().Add(time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
@@ -443,6 +445,27 @@ func testArmFull(t *testing.T, s *setup) {
 		}
 		require.NoError(t, poller(a, none)())
 		require.NoError(t, out.step())
+	}
+}
+
+func testArmRoom(t *testing.T, s *setup) {
+	for _, size := range []int{100, 20_000} {
+		a, b := s.pair(t)
+		h, body := number(0, size)
+		sent := 0
+		for a.Send(transport.Message{Header: h, Body: body}) == nil {
+			sent++
+		}
+		in, none := new(inbox), new(inbox)
+		until(t, "what was sent", func() bool { return len(in.got) >= sent }, poller(b, in), poller(a, none))
+		woken := make(chan struct{}, 100)
+		a.Arm(func() { woken <- struct{}{} })
+		select {
+		case <-woken:
+		case <-time.After(patience):
+			t.Fatal("Arm after ErrFull did not wake, though there is room")
+		}
+		require.NoError(t, a.Send(transport.Message{Header: h, Body: body}))
 	}
 }
 

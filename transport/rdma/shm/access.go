@@ -16,7 +16,7 @@ import (
 
 const (
 	sharedRead = 128 << 10 // reads from this length on are shared with the peer
-	pollBytes  = 1 << 20   // a PollCQ copies about this much, at 20 µs per 512 KiB
+	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
 	aloneBytes = 128 << 10 // in one call
 	drainTime  = time.Second
 	knownAlive = 10 * time.Millisecond
@@ -51,7 +51,8 @@ func (q *QueuePair) post(what string, a access) error {
 	if !q.reads {
 		return fmt.Errorf("%s %d bytes at %s: this process may not reach the peer's memory", what, len(a.here), q.peer)
 	}
-	if a.key.Remote[0] >= regions || uint64(len(a.here)) > a.key.Len || a.write != (a.key.Remote[1]&writable != 0) {
+	i, gen := a.key.Remote[0], a.key.Remote[1]
+	if i >= maxRegions || gen == 0 || uint64(len(a.here)) > a.key.Len || a.write != (gen&writable != 0) {
 		return fmt.Errorf("%s %d bytes at %s: the key does not allow it", what, len(a.here), q.peer)
 	}
 	q.posted = append(q.posted, a)
@@ -269,7 +270,8 @@ func (q *QueuePair) drain() {
 	}
 }
 
-// await waits until the peer has stopped writing to this side's memory.
+// await waits until the peer has stopped writing to this side's memory, or for
+// drainTime.
 func (q *QueuePair) await(stopped func() bool) {
 	for end := time.Now().Add(drainTime); !stopped() && !q.gone.Load() && time.Now().Before(end); {
 		time.Sleep(10 * time.Microsecond)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 	"github.com/mpiv/mpiv/transport/rdma/shm"
 )
@@ -60,6 +61,7 @@ func TestAPullOfWhatWasWithdrawnFails(t *testing.T) {
 	require.True(t, ok)
 	require.Error(t, b.Pull(ticket, make([]byte, 101), 1), "longer than the offer")
 	require.Error(t, b.Put(ticket, make([]byte, 1), 1), "what is offered is not for writing")
+	require.Error(t, b.Pull(transport.Ticket{8: 1}, make([]byte, 1), 1), "a ticket that nobody gave")
 	a.Withdraw(ticket)
 	a.Withdraw(ticket)
 	other, ok := a.Offer(body) // takes the same place

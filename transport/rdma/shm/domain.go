@@ -144,7 +144,9 @@ func (d *Domain) admit(sock *net.UnixConn) {
 	sock.SetDeadline(time.Now().Add(d.opt.HandshakeTimeout))
 	q, err := d.shake(sock, d.accept)
 	if err != nil {
-		d.opt.Log.Warn("stranger refused", "addr", d.Addr(), "err", err)
+		if !d.isClosed() {
+			d.opt.Log.Warn("stranger refused", "addr", d.Addr(), "err", err)
+		}
 		return
 	}
 	select {

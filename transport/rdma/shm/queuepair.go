@@ -74,7 +74,10 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 	if err != nil {
 		return nil, err
 	}
-	q := &QueuePair{domain: d, segment: seg, sock: sock, raw: raw, began: time.Now().Add(-knownAlive), out: &seg.dirs[out], in: &seg.dirs[1-out]}
+	q := &QueuePair{
+		domain: d, segment: seg, out: &seg.dirs[out], in: &seg.dirs[1-out], sock: sock, raw: raw,
+		began: time.Now().Add(-knownAlive), // nothing is known yet
+	}
 	send, recv := q.out.lanes(), q.in.lanes()
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.send[l], q.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
@@ -221,8 +224,8 @@ func (q *QueuePair) abandon(in transport.Receiver) {
 	posted := q.posted
 	q.posted = nil
 	q.todo.Store(false)
-	for _, r := range posted {
-		in.Pulled(r.id, q.dead())
+	for _, a := range posted {
+		in.Pulled(a.id, q.dead())
 	}
 }
 
@@ -249,7 +252,7 @@ func (q *QueuePair) due() bool {
 			due = due || q.out.heads[l].Load() != at-1
 		}
 	}
-	for i, open := 0, q.open.Load(); i < transfers; i++ {
+	for i, open := 0, q.open.Load(); i < maxTransfers; i++ {
 		due = due || open&(1<<i) != 0 && !q.in.transfers[i].stalled()
 	}
 	return due
@@ -313,8 +316,8 @@ func (q *QueuePair) dead() error {
 	return q.cause
 }
 
-// lied breaks the connection because of what the peer did. It is called from
-// within PollCQ, where wake must not be: watch calls it.
+// lied breaks the connection because of what the peer did. Wake must not be
+// called from within PollCQ, which calls lied: a deadline makes watch do it.
 func (q *QueuePair) lied(what string) error {
 	q.breakUp(fmt.Errorf("%s broke the protocol, %s: %w", q.peer, what, transport.ErrBroken))
 	q.sock.SetReadDeadline(time.Unix(1, 0))

@@ -23,12 +23,12 @@ const writable = 1 << 63 // bit of a generation
 
 // A regionTable is the memory that this side has registered for its peer.
 type regionTable struct {
-	grants *[regions]grant
+	grants *[maxRegions]grant
 
 	mu   sync.Mutex // guards what follows
 	gen  uint64
 	free []int
-	live [regions]region
+	live [maxRegions]region
 }
 
 type region struct {
@@ -36,10 +36,10 @@ type region struct {
 	buf []byte // keeps it reachable
 }
 
-func (r *regionTable) init(grants *[regions]grant) {
+func (r *regionTable) init(grants *[maxRegions]grant) {
 	r.grants = grants
-	for i := range regions {
-		r.free = append(r.free, regions-1-i)
+	for i := range maxRegions {
+		r.free = append(r.free, maxRegions-1-i)
 	}
 }
 
@@ -71,7 +71,7 @@ func (r *regionTable) deregister(k rdma.Key) *grant {
 	i, gen := k.Remote[0], k.Remote[1]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i >= regions || gen == 0 || r.live[i].gen != gen {
+	if i >= maxRegions || gen == 0 || r.live[i].gen != gen {
 		return nil
 	}
 	r.grants[i].gen.Store(0)
@@ -89,7 +89,7 @@ func (r *regionTable) lookup(k rdma.Key, n uint64) ([]byte, bool) {
 	i, gen := k.Remote[0], k.Remote[1]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i >= regions || gen == 0 || gen&writable != 0 || r.live[i].gen != gen {
+	if i >= maxRegions || gen == 0 || gen&writable != 0 || r.live[i].gen != gen {
 		return nil, false
 	}
 	buf := r.live[i].buf

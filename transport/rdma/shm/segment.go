@@ -23,8 +23,10 @@ const (
 	eagerBytes = 512 << 10
 	bulkSlots  = 64
 	bulkBytes  = 1 << 20
-	transfers  = 4   // shared reads at a time
-	regions    = 256 // registered at a time
+	pageLen    = 4 << 10
+
+	maxTransfers = 4   // reads that are shared at a time
+	maxRegions   = 256 // registered at a time
 )
 
 // A slot is one message, or the beginning of one. It is one cache line.
@@ -50,18 +52,23 @@ type word struct {
 // A direction is the half of a segment in which messages, and the bodies that
 // reads fetch, go one way. "Sender" and "receiver" are with respect to it.
 type direction struct {
+	eagerData [eagerBytes]byte
+	bulkData  [bulkBytes]byte
+	cells     [eagerSlots]cell
+	eager     [eagerSlots]slot
+	bulk      [bulkSlots]slot
+	grants    [maxRegions]grant // sender, but for the counts in them
+
 	sleeping  word    // receiver: 1 asks for the doorbell; the sender clears it
 	heads     [2]word // receiver: slots it has freed, by lane
 	wanted    word    // sender: bits of the lanes in which it waits for room
 	active    word    // receiver: bits of the transfers that are open
-	transfers [transfers]transfer
-	grants    [regions]grant // sender, but for the counts in them
-	eager     [eagerSlots]slot
-	cells     [eagerSlots]cell
-	bulk      [bulkSlots]slot
-	eagerData [eagerBytes]byte
-	bulkData  [bulkBytes]byte
+	transfers [maxTransfers]transfer
+
+	_ [2432]byte
 }
+
+const _ = -(unsafe.Sizeof(direction{}) % pageLen) // whole pages
 
 // directions of a segment: from who connected to who accepted, and back.
 type directions [2]direction

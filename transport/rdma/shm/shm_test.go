@@ -41,7 +41,11 @@ func TestContract(t *testing.T) {
 	}{{"reads", shm.Options{}}, {"no reads", shm.Options{NoReads: true}}} {
 		t.Run(mode.name, func(t *testing.T) {
 			dir := private(t)
-			transporttest.Run(t, func(t *testing.T) transport.Endpoint { return listen(t, dir, mode.opt) })
+			transporttest.Run(t, func(t *testing.T) transport.Endpoint {
+				e := listen(t, dir, mode.opt)
+				t.Cleanup(func() { e.Close() }) // Run does not when it skips
+				return e
+			})
 		})
 	}
 }

@@ -99,8 +99,8 @@ func TestAnotherUserIsRefusedByName(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	dir := "/tmp/" + strings.ReplaceAll(t.Name(), "/", "") // others cannot enter t.TempDir
-	require.NoError(t, os.Mkdir(dir, 0o700))
+	dir, err := os.MkdirTemp("", "shm") // others cannot enter t.TempDir
+	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	var log strings.Builder
 	e := listen(t, dir, shm.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -180,4 +180,33 @@ func TestConnectionsLeaveNoFiles(t *testing.T) {
 		require.NoError(t, y.Close())
 	}
 	require.Equal(t, before, openFiles(t))
+}
+
+func TestTheSegmentGoesWhenNobodyUsesIt(t *testing.T) {
+	mapped := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return strings.Count(string(maps), "memfd:mpiv")
+	}
+	dir := private(t)
+	a, b := listen(t, dir, shm.Options{}), listen(t, dir, shm.Options{})
+	defer a.Close()
+	defer b.Close()
+	ctx, stop := context5()
+	defer stop()
+	for end := time.Now().Add(5 * time.Second); mapped() != 0; runtime.GC() { // of other tests
+		require.True(t, time.Now().Before(end))
+	}
+	x, err := a.Dial(ctx, b.Addr())
+	require.NoError(t, err)
+	y, err := b.Accept(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, mapped())
+	require.NoError(t, x.Close())
+	require.NoError(t, y.Close())
+	_, err = x.Poll(nil)
+	require.ErrorIs(t, err, net.ErrClosed)
+	for end := time.Now().Add(5 * time.Second); mapped() != 0; runtime.GC() {
+		require.True(t, time.Now().Before(end), "a closed connection keeps its memory")
+	}
 }

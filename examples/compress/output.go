@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// An output is where the frames go. A regular file is written under another
+// name beside it, until finish gives it its own.
+type output struct {
+	w     io.Writer
+	file  *os.File // nil: nothing to close
+	name  string
+	temp  string // "": written in place
+	force bool
+}
+
+func (o *output) Write(p []byte) (int, error) { return o.w.Write(p) }
+
+func openOutput(opt options) (*output, error) {
+	switch opt.output {
+	case "":
+		return &output{w: io.Discard}, nil
+	case "-":
+		if isTerminal(os.Stdout) {
+			return nil, errors.New("standard output is a terminal; name a file with -o or redirect it")
+		}
+		return &output{w: os.Stdout}, nil
+	}
+	o := &output{name: opt.output, force: opt.force}
+	if target, err := filepath.EvalSymlinks(o.name); err == nil {
+		o.name = target
+	}
+	fi, err := os.Stat(o.name)
+	switch {
+	case err == nil && fi.IsDir():
+		return nil, fmt.Errorf("%s is a directory", opt.output)
+	case err == nil && !fi.Mode().IsRegular(): // a device or a pipe
+		o.file, err = os.OpenFile(o.name, os.O_WRONLY, 0)
+	case err == nil && !opt.force:
+		return nil, existsError(o.name)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		o.temp = filepath.Join(filepath.Dir(o.name), "."+filepath.Base(o.name)+"."+rand.Text()[:8]+".part")
+		o.file, err = os.OpenFile(o.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.w = o.file
+	return o, nil
+}
+
+func existsError(name string) error { return fmt.Errorf("%s exists already; -f replaces it", name) }
+
+// verify reads what was written, and fails if it is not what has the checksum
+// want when it is decompressed.
+func (o *output) verify(want [sha256.Size]byte) error {
+	if o.temp == "" {
+		return fmt.Errorf("%s cannot be read again to verify it", o.name)
+	}
+	if _, err := o.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := verifyFrames(o.file, want); err != nil {
+		return fmt.Errorf("verify %s: %w", o.name, err)
+	}
+	return nil
+}
+
+func verifyFrames(r io.Reader, want [sha256.Size]byte) error {
+	d, err := zstd.NewReader(bufio.NewReaderSize(r, 1<<20))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, d); err != nil {
+		return err
+	}
+	if got := sum.Sum(nil); string(got) != string(want[:]) {
+		return fmt.Errorf("decompresses to something with SHA-256 %x, the input has %x", got, want)
+	}
+	return nil
+}
+
+// finish makes the output whole: it is there under its name, or not at all.
+func (o *output) finish() error {
+	if o.file == nil {
+		return nil
+	}
+	if err := o.file.Close(); err != nil {
+		return err
+	}
+	o.file = nil
+	if o.temp == "" {
+		return nil
+	}
+	if _, err := os.Lstat(o.name); err == nil && !o.force {
+		os.Remove(o.temp)
+		return existsError(o.name)
+	}
+	return os.Rename(o.temp, o.name)
+}
+
+// abandon removes what was written, unless finish has been called.
+func (o *output) abandon() {
+	if o.file == nil {
+		return
+	}
+	o.file.Close()
+	o.file = nil
+	if o.temp != "" {
+		os.Remove(o.temp)
+	}
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
+}
