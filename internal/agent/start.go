@@ -271,7 +271,7 @@ func mergeEnv(envs ...[]string) []string {
 func startError(prog *Program, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not a binary for this machine, nor a script that begins with #!", prog.Path)}
+		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not a binary for this machine, nor a script with #! and an interpreter in its first line", prog.Path)}
 	case errors.Is(err, syscall.ENOENT) && prog.Dir != "" && !isDir(prog.Dir):
 		return &ExitError{CodeNotFound, fmt.Errorf("working directory %s does not exist", prog.Dir)}
 	case errors.Is(err, syscall.ENOENT):

@@ -507,23 +507,6 @@ func (q *entryQueue) pop() {
 	x.qnext = nil
 }
 
-// remove takes out x, which need not be the head.
-func (q *entryQueue) remove(x *entry) {
-	var before *entry
-	for at := q.head; at != x; at = at.qnext {
-		before = at
-	}
-	if before == nil {
-		q.pop()
-		return
-	}
-	before.qnext = x.qnext
-	if q.tail == x {
-		q.tail = before
-	}
-	x.qnext = nil
-}
-
 func (q *entryQueue) pushBulk(x *entry) {
 	x.bnext = nil
 	if q.tail == nil {
