@@ -72,8 +72,8 @@ type Conn interface {
 	// It never waits: ErrFull says that the path is full now, and that the
 	// next Send in this lane must be of the same message, unchanged (a part
 	// of it may have left). Small messages may be held back, to leave
-	// together, until Flush or the next Poll; and a peer that sleeps need not be
-	// woken before.
+	// together, until Flush or the next Poll; and a peer that is just falling
+	// asleep need not be woken before.
 	Send(m Message) error
 	// Flush sends what Send held back. What the path does not take now goes
 	// with later Polls.

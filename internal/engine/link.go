@@ -232,7 +232,9 @@ func (l *link) flush(now bool) {
 		return
 	}
 	l.attend()
-	l.e.flushSoon()
+	if !l.stable {
+		l.e.flushSoon()
+	}
 }
 
 // pump sends what can be sent now of what waits, in order: control messages

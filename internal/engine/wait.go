@@ -276,7 +276,7 @@ func (e *Engine) watch() {
 		case <-e.stop:
 			return
 		}
-		if e.armed.Load() || !e.polling.TryLock() {
+		if e.armed.Load() && !e.attention() || !e.polling.TryLock() {
 			continue
 		}
 		if e.polls == last { // nobody else has polled since
@@ -287,6 +287,16 @@ func (e *Engine) watch() {
 		last = e.polls
 		e.polling.Unlock()
 	}
+}
+
+// attention tells whether a link has something to do besides what comes.
+func (e *Engine) attention() bool {
+	for _, l := range *e.active.Load() {
+		if l.attention.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // A wait is a call that sleeps, for who asks.

@@ -112,6 +112,11 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if !q.unrung.Load() {
 		q.unrung.Store(true)
 	}
+	// A peer that sleeps is woken now. One that falls asleep at this moment may
+	// not be seen to: Doorbell and PollCQ look again, behind a fence.
+	if q.out.sleeping.Load() != 0 {
+		q.lookForSleeper()
+	}
 	runtime.KeepAlive(q)
 	return nil
 }
