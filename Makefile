@@ -51,6 +51,7 @@ bench-peers: ## mpiv beside Open MPI and MPICH: CSV, tables and plots in out/ben
 bench-compress: ## what messages cost the compression: ranks against goroutines of one process
 	$(MAKE) --no-print-directory build
 	bin/compress --compare
+	bin/mpivrun -n 4 bin/compress --compare
 
 clean:
 	rm -rf bin out
