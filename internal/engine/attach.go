@@ -185,10 +185,11 @@ func (l *link) detach() {
 	l.e.pulling -= len(l.pulls) - len(l.freePulls)
 	l.pulls, l.freePulls = nil, nil
 	l.ctl.clear()
-	for x := l.bulk.head; x != nil; x = l.bulk.head {
-		l.bulk.popBulk()
+	for _, x := range l.bulk {
 		x.streaming = false
 	}
+	clear(l.bulk)
+	l.bulk = l.bulk[:0]
 	var unsent entryQueue
 	for x := l.queue.head; x != nil; {
 		next := x.qnext

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,7 @@ type link struct {
 	broken     error            // a Send met it; the next poll takes the link down
 
 	queue   entryQueue // not sent yet
-	bulk    entryQueue // accepted: their bodies are sent as Data
+	bulk    []*entry   // accepted: their bodies are sent as Data, one after the other
 	ctl     ctlQueue
 	stuck   stuckLane // whose head was answered ErrFull
 	kept    keptList
@@ -247,7 +248,7 @@ func (l *link) pump() {
 	}
 	l.pumpBulk()
 	l.flush(true)
-	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || l.bulk.head != nil || len(l.pulling) > 0
+	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
 	if more != l.attention.Load() {
 		l.attention.Store(more)
 	}
@@ -321,7 +322,8 @@ func (l *link) admit(x *entry) bool {
 
 // pumpBulk sends bodies in parts, each as large as the connection takes.
 func (l *link) pumpBulk() {
-	for x := l.bulk.head; x != nil && l.broken == nil; x = l.bulk.head {
+	for len(l.bulk) > 0 && l.broken == nil {
+		x := l.bulk[0]
 		n := min(x.end-x.off, uint64(l.conn.MaxBody()))
 		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: l.e.cfg.Epoch, Seq: x.header.Seq, Ack: x.off}
 		h.Put(l.bulkScratch[:])
@@ -333,7 +335,7 @@ func (l *link) pumpBulk() {
 			return
 		}
 		if x.off += n; x.off == x.end {
-			l.bulk.popBulk()
+			l.bulk = slices.Delete(l.bulk, 0, 1)
 			x.streaming = false
 		}
 	}
@@ -378,7 +380,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		return // a repetition, after the connection was made again
 	}
 	if x.streaming {
-		l.bulk.removeBulk(x)
+		l.bulk = slices.DeleteFunc(l.bulk, func(o *entry) bool { return o == x })
 		x.streaming = false
 	}
 	if x.ticketed {
@@ -409,7 +411,7 @@ func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 	x.off, x.end = span.Offset, span.End
 	if !x.streaming {
 		x.streaming = true
-		l.bulk.pushBulk(x)
+		l.bulk = append(l.bulk, x)
 	}
 	l.attend()
 }
@@ -487,8 +489,7 @@ func (k *keptList) remove(x *entry) {
 	x.lprev, x.lnext = nil, nil
 }
 
-// An entryQueue is a first-in first-out queue, linked by qnext or, for bodies
-// in parts, by bnext.
+// An entryQueue is a first-in first-out queue, linked by qnext.
 type entryQueue struct{ head, tail *entry }
 
 func (q *entryQueue) push(x *entry) {
@@ -507,40 +508,6 @@ func (q *entryQueue) pop() {
 		q.tail = nil
 	}
 	x.qnext = nil
-}
-
-func (q *entryQueue) pushBulk(x *entry) {
-	x.bnext = nil
-	if q.tail == nil {
-		q.head = x
-	} else {
-		q.tail.bnext = x
-	}
-	q.tail = x
-}
-
-func (q *entryQueue) popBulk() {
-	x := q.head
-	if q.head = x.bnext; q.head == nil {
-		q.tail = nil
-	}
-	x.bnext = nil
-}
-
-func (q *entryQueue) removeBulk(x *entry) {
-	var before *entry
-	for at := q.head; at != x; at = at.bnext {
-		before = at
-	}
-	if before == nil {
-		q.popBulk()
-		return
-	}
-	before.bnext = x.bnext
-	if q.tail == x {
-		q.tail = before
-	}
-	x.bnext = nil
 }
 
 // A ctlQueue holds control messages, in memory that is used again. There are

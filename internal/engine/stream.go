@@ -92,7 +92,6 @@ type entry struct {
 
 	snext        *entry // in stream
 	qnext        *entry // in link.queue
-	bnext        *entry // in link.bulk
 	lprev, lnext *entry // in link.kept; lnext also links free entries
 }
 
