@@ -181,7 +181,8 @@ func TestOrphansAreBuried(t *testing.T) {
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
-	c := mpivrun(t, "-n", "2", "sh", "-c", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done")
+	// The signal may come before mpivrun knows that both run.
+	c := mpivrun(t, "-n", "2", "sh", "-c", "trap 'exit 0' USR1; echo ready; while :; do :; done")
 	running(t, c, 2)
 	c.Process.Signal(syscall.SIGUSR1)
 	require.NoError(t, c.Wait())

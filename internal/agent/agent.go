@@ -63,6 +63,7 @@ type Agent struct {
 	final      *verdict // why the job ends; nil again when it has been said
 	interrupts int      // INT and TERM that came
 	interrupt  syscall.Signal
+	passed     []syscall.Signal // that came before all processes were known to run
 	timers     map[*time.Timer]bool
 	rounds     map[uint64]*round
 	lastRound  uint64
@@ -259,6 +260,9 @@ func (a *Agent) forked(p *process, err error) {
 	}
 	p.started = true
 	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.pid())
+	for _, sig := range a.passed { // it ran already, though we did not know
+		p.kill(sig)
+	}
 	if a.ending { // too late
 		p.kill(syscall.SIGKILL)
 	}

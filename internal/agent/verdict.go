@@ -280,6 +280,9 @@ func (a *Agent) signal(sig syscall.Signal) {
 		})
 	}
 	a.detail("signal %d (%v) is passed on", sig, sig)
+	if slices.ContainsFunc(a.processes, func(p *process) bool { return !p.started && !p.judged }) {
+		a.passed = append(a.passed, sig)
+	}
 	for _, p := range a.everyone() {
 		p.kill(sig)
 	}
