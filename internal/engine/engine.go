@@ -54,7 +54,7 @@ type Config struct {
 	// goroutine and no timer. For simulators.
 	Stepped bool
 
-	// Connect asks for a connection to a process; the answer is Attach. It is
+	// Connect asks for a connection to a process; the answer is Dial and Greet. It is
 	// called when there is a message for it and no connection, with locks
 	// held: it must not wait and not call back.
 	Connect func(process int)
@@ -176,12 +176,6 @@ func (e *Engine) Size() int { return len(e.peers) }
 
 // Box is the end of a rank of this process; nil for other ranks.
 func (e *Engine) Box(r topology.Rank) *Box { return e.peers[r].box }
-
-// Together tells whether two ranks share a process. For ranks elsewhere it
-// knows by their link.
-func (e *Engine) Together(a, b topology.Rank) bool {
-	return (e.peers[a].box != nil) == (e.peers[b].box != nil) && e.peers[a].link == e.peers[b].link
-}
 
 // Local is the ranks of this process, ascending.
 func (e *Engine) Local() []topology.Rank { return e.cfg.Processes[e.cfg.Process] }
