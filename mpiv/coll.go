@@ -184,7 +184,7 @@ func (s series) later(run func(s *series) error) Request {
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask()
 	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })
-	return Request{c: s.c, r: r, kind: kindCollective, peer: -1, tag: -1}
+	return Request{c: s.c, r: r}
 }
 
 // guard makes a panic, of a reduction that the program wrote, the error of its

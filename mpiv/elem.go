@@ -2,6 +2,7 @@ package mpiv
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"sync/atomic"
 	"unsafe"
@@ -35,7 +36,7 @@ func plain[T Elem]() bool {
 	if slot.Load() == id {
 		return true
 	}
-	ok := plainType(reflect.TypeFor[T]())
+	ok := sizeOf[T]() <= math.MaxInt32 && plainType(reflect.TypeFor[T]())
 	if ok {
 		slot.Store(id)
 	}
@@ -48,6 +49,9 @@ func fits[T Elem]() error {
 		return nil
 	}
 	t := reflect.TypeFor[T]()
+	if sizeOf[T]() > math.MaxInt32 {
+		return fmt.Errorf("%w: a value of %v has %d bytes; send slices of smaller elements", ErrType, t, sizeOf[T]())
+	}
 	return fmt.Errorf("%w: %v%s; use SendObj and RecvObj", ErrType, t, misfit(t))
 }
 

@@ -31,6 +31,14 @@ var (
 	ErrFinalized  = engine.ErrClosed
 )
 
+// errReceived is ErrRequest for a Message.
+var errReceived error = receivedError{}
+
+type receivedError struct{}
+
+func (receivedError) Error() string   { return "message was already received" }
+func (receivedError) Is(e error) bool { return e == ErrRequest }
+
 // A RankError is what every call of this package returns when it fails.
 type RankError struct {
 	Op    string // "Send"

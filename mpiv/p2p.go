@@ -174,7 +174,12 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if m.m == nil {
 		return Request{c: m.c, odd: fromNobody}
 	}
-	return Request{c: m.c, r: m.m.Irecv(bytesOf(into)), size: int32(sizeOf[T]()), kind: kindRecv, peer: int32(m.c.local(m.status.Source)), tag: m.status.Tag}
+	r, ok := m.m.Irecv(bytesOf(into))
+	if !ok {
+		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
+	}
+	r.Note = uint32(sizeOf[T]()) + 1
+	return Request{c: m.c, r: r}
 }
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}

@@ -11,21 +11,22 @@ import (
 // A Request is a communication under way. The zero Request is done, as is one
 // that was waited for (MPI's MPI_REQUEST_NULL). Copies of a Request go stale
 // when one of them was waited for, and then end in ErrRequest.
+//
+// It is no larger than what the compiler keeps in registers: copies of larger
+// ones make the processor wait for what it has just stored.
 type Request struct {
-	c    *Comm
-	r    engine.Request
-	odd  *oddRequest // nil but for the few that are not as most
-	tag  int32
-	peer int32
-	size int32 // of the elements received
-	kind requestKind
+	c   *Comm
+	r   engine.Request // Note is 1 + the size of the elements received; of others 0
+	odd *oddRequest    // nil but for the few that are not as most
 }
 
 // An oddRequest is what few Requests need.
 type oddRequest struct {
 	err  error  // why it never began
 	null bool   // it is from ProcNull
-	mark *inUse // its buffer, where Options.Check asks for it
+	mark *inUse // its buffer, where Options.Check asks for it,
+	op   string //   what began it, and with what
+	m    engine.Match
 }
 
 var fromNobody = &oddRequest{null: true}
@@ -33,15 +34,34 @@ var fromNobody = &oddRequest{null: true}
 // failedRequest is one that never began.
 func failedRequest(c *Comm, err error) Request { return Request{c: c, odd: &oddRequest{err: err}} }
 
-type requestKind uint8
+// failRequest says of err that op failed with it, on a message that m matches.
+func (c *Comm) failRequest(op string, m engine.Match, err error) error {
+	return c.fail(op, c.local(m.Peer), int(m.Tag), err)
+}
 
-const (
-	kindSend requestKind = iota
-	kindRecv
-	kindCollective
-)
-
-var kindOps = [...]string{"Isend", "Irecv", "collective"}
+// requestError says what err, with which op ended the wait for a request, is
+// about.
+func (c *Comm) requestError(op string, odd *oddRequest, err error) error {
+	re, ok := errors.AsType[*engine.RequestError](err)
+	if !ok {
+		return c.fail(op, -1, -1, err)
+	}
+	begun := ""
+	switch re.Kind {
+	case engine.KindTask:
+		return re.Err
+	case engine.KindSend:
+		begun = "Isend"
+	case engine.KindRecv:
+		begun = "Irecv"
+	default:
+		return c.fail(op, -1, -1, re.Err)
+	}
+	if odd != nil && odd.mark != nil {
+		begun += ", " + odd.mark.where
+	}
+	return c.failRequest(fmt.Sprintf("%s (%s)", op, begun), re.Match, re.Err)
+}
 
 // Isend starts a Send. data must not be changed before the Request is done.
 func Isend[T Elem](c *Comm, data []T, to, tag int) Request {
@@ -67,7 +87,7 @@ func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engi
 	case null:
 		return Request{}
 	}
-	mark, err := c.mark(op, data, false, to, tag)
+	mark, err := c.mark(op, data, false, m)
 	if err != nil {
 		return failedRequest(c, err)
 	}
@@ -75,7 +95,7 @@ func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engi
 	if r.Null() && mark == nil {
 		return Request{}
 	}
-	return Request{c: c, r: r, odd: mark, kind: kindSend, peer: int32(to), tag: int32(tag)}
+	return Request{c, r, mark}
 }
 
 func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) Request {
@@ -89,32 +109,36 @@ func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) R
 	case null:
 		return Request{c: c, odd: fromNobody}
 	}
-	mark, err := c.mark(op, into, true, from, tag)
+	mark, err := c.mark(op, into, true, m)
 	if err != nil {
 		return failedRequest(c, err)
 	}
-	return Request{c: c, r: c.box.Irecv(m, into), odd: mark, kind: kindRecv, size: int32(size), peer: int32(from), tag: int32(tag)}
+	r := c.box.Irecv(m, into)
+	r.Note = uint32(size) + 1
+	return Request{c, r, mark}
 }
 
 // mark has a request's buffer watched, where that is asked for.
-func (c *Comm) mark(op string, buf []byte, recv bool, peer, tag int) (*oddRequest, error) {
+func (c *Comm) mark(op string, buf []byte, recv bool, m engine.Match) (*oddRequest, error) {
 	if !c.state.options.Check {
 		return nil, nil
 	}
 	mark, err := c.state.pendings.watch(op, buf, recv)
 	if err != nil {
-		return nil, c.fail(op, peer, tag, err)
+		return nil, c.failRequest(op, m, err)
 	}
-	return &oddRequest{mark: mark}, nil
+	return &oddRequest{mark: mark, op: op, m: m}, nil
 }
 
 // unmark ends that; the error says that the buffer was changed meanwhile.
 func (r *Request) unmark() error {
-	mark := r.mark()
-	if mark == nil {
+	if r.mark() == nil {
 		return nil
 	}
-	return r.c.wrap(kindOps[r.kind], int(r.peer), int(r.tag), r.c.state.pendings.done(mark))
+	if err := r.c.state.pendings.done(r.odd.mark); err != nil {
+		return r.c.failRequest(r.odd.op, r.odd.m, err)
+	}
+	return nil
 }
 
 // mark is r's buffer, where Options.Check asks for it; nil otherwise.
@@ -135,6 +159,14 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, "Wait") }
 
 func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
+	var bin engine.Bin
+	s, err := r.waitBin(ctx, op, &bin)
+	bin.Empty()
+	return s, err
+}
+
+// waitBin is waitAs that leaves what is to be freed in bin.
+func (r *Request) waitBin(ctx context.Context, op string, bin *engine.Bin) (Status, error) {
 	if r.r.Null() {
 		return r.early()
 	}
@@ -142,7 +174,7 @@ func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
 	if mark := r.mark(); mark != nil {
 		call.Begun = &mark.stack
 	}
-	s, err := r.r.Wait(ctx, call)
+	s, err := r.r.WaitBin(ctx, call, bin)
 	return r.ended(op, s, err)
 }
 
@@ -163,31 +195,37 @@ func (r *Request) early() (Status, error) {
 
 // ended makes the result of the engine's request that of r.
 func (r *Request) ended(op string, s engine.Status, err error) (Status, error) {
-	q := *r
+	if err != nil || r.odd != nil || r.r.Note > 2 {
+		return r.endedOddly(op, s, err)
+	}
+	c, size := r.c, int(r.r.Note)-1
 	*r = Request{}
-	if changed := q.unmark(); err == nil && changed != nil {
+	if size < 0 {
+		return Status{Source: AnySource, Tag: AnyTag}, nil
+	}
+	return c.status(s, size), nil
+}
+
+// endedOddly is ended for what is checked, is no message of bytes, or failed.
+func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, error) {
+	c, size, odd := r.c, int(r.r.Note)-1, r.odd
+	changed := r.unmark()
+	*r = Request{}
+	if err == nil && changed != nil {
 		return Status{}, changed
 	}
-	if err == nil && q.kind == kindRecv && q.size > 1 && s.Bytes%int(q.size) != 0 {
-		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, q.size)
+	if err == nil && size > 1 && s.Bytes%size != 0 {
+		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, size)
 	}
 	if err != nil {
-		if q.kind == kindCollective {
-			return Status{}, err
-		}
-		begun := kindOps[q.kind]
-		if mark := q.mark(); mark != nil {
-			begun += ", " + mark.where
-		}
-		err = q.c.fail(fmt.Sprintf("%s (%s)", op, begun), int(q.peer), int(q.tag), err)
-		if !errors.Is(err, ErrTruncate) {
+		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {
 			return Status{}, err
 		}
 	}
-	if q.kind != kindRecv {
+	if size < 0 {
 		return Status{Source: AnySource, Tag: AnyTag}, err
 	}
-	return q.c.status(s, int(q.size)), err
+	return c.status(s, size), err
 }
 
 // Test is Wait without waiting: false, and r as it was, if it is not done.
@@ -224,8 +262,9 @@ func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 	if errs != nil {
 		return errs
 	}
+	var bin engine.Bin
 	for i := range rs {
-		s, err := rs[i].waitAs(ctx, "Waitall")
+		s, err := rs[i].waitBin(ctx, "Waitall", &bin)
 		if statuses != nil {
 			statuses[i] = s
 		}
@@ -233,6 +272,7 @@ func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 			errs = errors.Join(errs, err)
 		}
 	}
+	bin.Empty()
 	return errs
 }
 

@@ -71,9 +71,8 @@ type Conn interface {
 	// Send takes m as a whole and keeps nothing of it after it returns nil.
 	// It never waits: ErrFull says that the path is full now, and that the
 	// next Send in this lane must be of the same message, unchanged (a part
-	// of it may have left). Small messages may be held back, to leave
-	// together, until Flush or the next Poll; and a peer that is just falling
-	// asleep need not be woken before.
+	// of it may have left). Unless the connection is Stable, small messages
+	// may be held back, to leave together, until Flush or the next Poll.
 	Send(m Message) error
 	// Flush sends what Send held back. What the path does not take now goes
 	// with later Polls.
@@ -91,9 +90,9 @@ type Conn interface {
 	Arm(wake func())
 	// MaxBody is the longest body of a message, in bytes: at least 32 KiB.
 	MaxBody() int
-	// Stable tells whether what Send took reaches the peer as long as both
-	// processes live, because it lies in memory that both map. Where it is
-	// false, only the peer's word tells.
+	// Stable tells whether what Send took is at the peer at once, as long as
+	// both processes live, because it lies in memory that both map. Where it
+	// is false, only the peer's word tells.
 	Stable() bool
 	// Peer is the address that was dialed, or of whom dialed.
 	Peer() Addr

@@ -110,9 +110,7 @@ func (e *Engine) Greet(conn transport.Conn, dialed bool) *Greeter {
 func (g *Greeter) Poll() (done bool, err error) {
 	g.e.polling.Lock()
 	_, err = g.conn.Poll(g)
-	if g.link != nil {
-		g.link.shut()
-	}
+	g.e.shut()
 	g.e.leave()
 	switch {
 	case g.link != nil:

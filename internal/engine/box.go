@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/lock"
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -17,9 +17,7 @@ type Box struct {
 
 	streams streamTable // has its own synchronisation
 
-	freed atomic.Pointer[op] // ops to use again, pushed by who waited for them
-
-	mu         sync.Mutex // guards what follows
+	mu         lock.Mutex // guards what follows
 	posted     posted
 	unexpected unexpected
 	probes     opList // that wait for an arrival
@@ -60,16 +58,11 @@ const (
 	Synchronous             // done when the receive has started
 )
 
-// opSlab is how many ops are made at once. With several in circulation most
-// calls find one without looking at freed.
-const opSlab = 8
+const opSlab = 8 // ops are made so many at once
 
 // newOpLocked is an op to use; its state tells it from earlier uses.
-func (b *Box) newOpLocked(kind opKind, m Match, buf []byte) *op {
+func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 	o := b.ops
-	if o == nil {
-		o = b.freed.Swap(nil)
-	}
 	if o == nil {
 		slab := make([]op, opSlab)
 		for i := range slab {
@@ -83,23 +76,33 @@ func (b *Box) newOpLocked(kind opKind, m Match, buf []byte) *op {
 	}
 	b.ops = o.next
 	o.next = nil
+	release.Store32(&o.state, o.state+2)
 	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
 	o.err, o.msg = nil, nil
 	o.status = Status{}
+	if o.wake.Load() != nil {
+		o.wake.Store(nil)
+	}
 	return o
 }
 
-// release makes o free for another use. Its result must have been read.
-func (b *Box) release(o *op) {
-	o.state.Store((o.state.Load() | 1) + 1)
+// expire ends the use of o: its result has been read, and copies of its
+// request are stale.
+func (o *op) expire() {
+	release.Store32(&o.state, (o.state|1)+1)
 	o.buf, o.entry, o.msg = nil, nil, nil
-	for {
-		head := b.freed.Load()
-		o.next = head
-		if b.freed.CompareAndSwap(head, o) {
-			return
-		}
-	}
+}
+
+// freeLocked makes o free for another use.
+func (b *Box) freeLocked(o *op) {
+	o.expire()
+	o.next, b.ops = b.ops, o
+}
+
+func (b *Box) free(o *op) {
+	b.mu.Lock()
+	b.freeLocked(o)
+	b.mu.Unlock()
 }
 
 func (b *Box) newArrivalLocked(h *wire.Header, length int) *arrival {
@@ -143,11 +146,10 @@ func (b *Box) insertLocked(a *arrival) (taken bool) {
 		if o.matches(a.header.Context, a.header.Source, a.header.Tag) {
 			b.probes.remove(o)
 			o.found(a)
-			if o.kind == opMprobe {
-				o.finish()
+			o.finishLocked()
+			if o.kind == kindMprobe {
 				return true
 			}
-			o.finish()
 		}
 		o = next
 	}
@@ -159,7 +161,7 @@ func (b *Box) insertLocked(a *arrival) (taken bool) {
 // found makes a the result of the probe o.
 func (o *op) found(a *arrival) {
 	o.status = Status{Source: a.header.Source, Tag: a.header.Tag, Bytes: a.length}
-	if o.kind == opMprobe {
+	if o.kind == kindMprobe {
 		o.msg = a
 	}
 }
@@ -173,8 +175,8 @@ func (b *Box) removeLocked(a *arrival) {
 // the engine until the request is done.
 func (b *Box) Irecv(m Match, into []byte) Request {
 	b.mu.Lock()
-	o := b.newOpLocked(opRecv, m, into)
-	r := Request{o, o.state.Load()}
+	o := b.newOpLocked(KindRecv, m, into)
+	r := Request{op: o, use: o.now()}
 	b.receiveLocked(o)
 	return r
 }
@@ -188,6 +190,11 @@ func (b *Box) receiveLocked(o *op) {
 		return
 	}
 	b.removeLocked(a)
+	if a.body != nil && len(a.body) <= len(a.small) {
+		b.takeLocked(o, a)
+		b.mu.Unlock()
+		return
+	}
 	b.mu.Unlock()
 	b.take(o, a)
 }
@@ -205,16 +212,30 @@ func (b *Box) take(o *op, a *arrival) {
 		a.link.fetch(o, &a.header, &a.env)
 	default:
 		copy(o.buf, a.body)
-		o.arrived(&a.header, a.length)
-		via, n := a.via, a.cost()
-		o.finish()
-		if via != nil {
-			via.unexpectedBytes(-n)
-		}
+		b.mu.Lock()
+		b.takenLocked(o, a)
+		b.mu.Unlock()
+		return
 	}
 	b.mu.Lock()
 	b.freeArrivalLocked(a)
 	b.mu.Unlock()
+}
+
+// takeLocked is take for a body that is here and short.
+func (b *Box) takeLocked(o *op, a *arrival) {
+	copy(o.buf, a.body)
+	b.takenLocked(o, a)
+}
+
+// takenLocked ends take, when o's buffer has a's body.
+func (b *Box) takenLocked(o *op, a *arrival) {
+	o.arrived(&a.header, a.length)
+	o.finishLocked()
+	if a.via != nil {
+		a.via.unexpectedBytes(-a.cost())
+	}
+	b.freeArrivalLocked(a)
 }
 
 // Recv is Irecv and Wait in one.
@@ -248,9 +269,9 @@ func (b *Box) send(m Match, body []byte, mode Mode, flush bool) Request {
 		return Request{}
 	}
 	b.mu.Lock()
-	o := b.newOpLocked(opSend, m, body)
+	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()
-	r := Request{o, o.state.Load()}
+	r := Request{op: o, use: o.now()}
 	if p.box.deliver(b, m, body, mode, o) {
 		o.finish()
 	}
@@ -301,33 +322,33 @@ func (b *Box) countLocked(from *Box) {
 
 // Iprobe tells whether a message that m matches is here to be received.
 func (b *Box) Iprobe(m Match) (Status, bool) {
-	s, _, ok := b.lookFor(m, opProbe)
+	s, _, ok := b.lookFor(m, kindProbe)
 	return s, ok
 }
 
 // Improbe is Iprobe that also takes the message out of all matching; receive it
 // with [Message.Irecv].
 func (b *Box) Improbe(m Match) (*Message, Status, bool) {
-	s, msg, ok := b.lookFor(m, opMprobe)
+	s, msg, ok := b.lookFor(m, kindMprobe)
 	return msg, s, ok
 }
 
-func (b *Box) lookFor(m Match, kind opKind) (Status, *Message, bool) {
+func (b *Box) lookFor(m Match, kind Kind) (Status, *Message, bool) {
 	for tries := 0; ; tries++ {
 		b.mu.Lock()
 		o := b.newOpLocked(kind, m, nil)
 		a := b.unexpected.find(o)
 		if a != nil {
 			o.found(a)
-			if kind == opMprobe {
+			if kind == kindMprobe {
 				b.removeLocked(a)
 			}
 		}
 		b.mu.Unlock()
 		s := o.status
-		b.release(o)
+		b.free(o)
 		if a != nil {
-			if kind == opMprobe {
+			if kind == kindMprobe {
 				return s, &Message{b, a}, true
 			}
 			return s, nil, true
@@ -341,32 +362,32 @@ func (b *Box) lookFor(m Match, kind opKind) (Status, *Message, bool) {
 
 // Probe waits until Iprobe would find a message.
 func (b *Box) Probe(ctx context.Context, c Call, m Match) (Status, error) {
-	s, _, err := b.waitFor(ctx, c, m, opProbe)
+	s, _, err := b.waitFor(ctx, c, m, kindProbe)
 	return s, err
 }
 
 // Mprobe waits until Improbe would find a message.
 func (b *Box) Mprobe(ctx context.Context, c Call, m Match) (*Message, Status, error) {
-	s, msg, err := b.waitFor(ctx, c, m, opMprobe)
+	s, msg, err := b.waitFor(ctx, c, m, kindMprobe)
 	return msg, s, err
 }
 
-func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind opKind) (Status, *Message, error) {
+func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind Kind) (Status, *Message, error) {
 	b.mu.Lock()
 	o := b.newOpLocked(kind, m, nil)
 	if a := b.unexpected.find(o); a != nil {
 		o.found(a)
-		if kind == opMprobe {
+		if kind == kindMprobe {
 			b.removeLocked(a)
 		}
-		o.finish()
+		o.finishLocked()
 	} else {
 		b.probes.push(o)
 	}
 	b.mu.Unlock()
 	err := b.e.await(ctx, c, b, goal{one: o})
 	if err != nil && o.cancel() {
-		b.release(o)
+		b.free(o)
 		return Status{}, nil, err
 	}
 	s := o.status
@@ -374,7 +395,7 @@ func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind opKind) (Status
 	if o.msg != nil {
 		msg = &Message{b, o.msg}
 	}
-	b.release(o)
+	b.free(o)
 	return s, msg, nil
 }
 
@@ -384,27 +405,19 @@ type Message struct {
 	a   *arrival
 }
 
-// Irecv starts to receive the message. A second call ends with ErrStale.
-func (m *Message) Irecv(into []byte) Request {
+// Irecv starts to receive the message. It can be done once: false after that.
+func (m *Message) Irecv(into []byte) (Request, bool) {
 	b := m.box
 	b.mu.Lock()
 	a := m.a
 	m.a = nil
 	if a == nil {
 		b.mu.Unlock()
-		return Request{op: b.failed(ErrStale)}
+		return Request{}, false
 	}
-	o := b.newOpLocked(opRecv, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check}, into)
+	o := b.newOpLocked(KindRecv, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check}, into)
 	b.mu.Unlock()
-	r := Request{o, o.state.Load()}
+	r := Request{op: o, use: o.now()}
 	b.take(o, a)
-	return r
-}
-
-// failed is an op that has ended with err.
-func (b *Box) failed(err error) *op {
-	o := &op{box: b, err: err}
-	o.self.ch = make(chan struct{}, 1)
-	o.finish()
-	return o
+	return r, true
 }

@@ -103,6 +103,7 @@ type Engine struct {
 	done     sync.WaitGroup // of watch
 
 	polling sync.Mutex // held by who polls; guards the receiving half of every link
+	opened  *Box       // whose mu is held, within a poll; guarded by polling
 	pulling int        // pulls under way; guarded by polling
 	polls   uint       // counts those who polled; guarded by polling
 

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -28,7 +28,7 @@ type link struct {
 	unheld    atomic.Int64 // bytes of unexpected messages that came through it
 	pressDue  atomic.Bool  // unheld crossed a bound: tell the peer
 
-	mu         sync.Mutex // guards what follows, up to the receiving half
+	mu         lock.Mutex // guards what follows, up to the receiving half
 	conn       transport.Conn
 	puller     transport.Puller // conn, if it is one
 	stable     bool             // conn.Stable()
@@ -50,6 +50,7 @@ type link struct {
 	free    *entry
 	pulling []pull // to be started by who polls
 
+	out         wire.Header
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
 	bulkScratch [wire.HeaderLen]byte
 	envScratch  [wire.EnvelopeLen]byte
@@ -57,7 +58,6 @@ type link struct {
 
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
-	opened    *Box      // whose mu is held, within a poll
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
 	starting  []pull
@@ -84,12 +84,13 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 	l.mu.Lock()
 	if mode == Standard && len(body) <= l.eager && l.queue.head == nil && l.stuck == stuckNone && l.conn != nil && !l.pressed {
 		if l.stable || !l.keeps {
-			h := wire.Header{Kind: wire.Eager, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
-				Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
-			h.Put(l.scratch[:])
+			l.number(&l.out, s, b, m, wire.Eager)
+			l.out.Put(l.scratch[:])
 			if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body}); err == nil {
 				s.sent++
-				l.flush(flush)
+				if !l.stable {
+					l.flush(flush)
+				}
 				l.mu.Unlock()
 				return Request{}
 			} else if !errors.Is(err, transport.ErrFull) {
@@ -97,7 +98,7 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 			}
 		} else if l.logged+logCost(len(body)) <= l.e.cfg.LogBytes {
 			x := l.newEntry(s)
-			x.header = l.header(s, b, m, wire.Eager)
+			l.number(&x.header, s, b, m, wire.Eager)
 			s.sent++
 			l.own(x, body)
 			l.keep(x)
@@ -117,16 +118,16 @@ func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request
 // sendLater queues what cannot or may not go at once. It is in no hurry.
 func (l *link) sendLater(s *stream, b *Box, m Match, body []byte, mode Mode) Request {
 	b.mu.Lock()
-	o := b.newOpLocked(opSend, m, body)
+	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()
-	r := Request{o, o.state.Load()}
+	r := Request{op: o, use: o.now()}
 	l.mu.Lock()
 	kind := wire.Eager
 	if mode == Synchronous || len(body) > l.eager || l.pressed {
 		kind = wire.Offer
 	}
 	x := l.newEntry(s)
-	x.header = l.header(s, b, m, kind)
+	l.number(&x.header, s, b, m, kind)
 	s.sent++
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
@@ -136,10 +137,13 @@ func (l *link) sendLater(s *stream, b *Box, m Match, body []byte, mode Mode) Req
 	return r
 }
 
-// header is that of the next message of s.
-func (l *link) header(s *stream, b *Box, m Match, kind wire.Kind) wire.Header {
-	return wire.Header{Kind: kind, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
-		Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
+// number makes h the header of the next message of s. It sets field by field: a
+// copy of a whole Header waits for the fields just stored, and they for the
+// message before.
+func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind) {
+	h.Kind, h.Flags, h.Check, h.Context = kind, 0, m.Check, m.Context
+	h.Source, h.Dest, h.Tag = b.rank, m.Peer, m.Tag
+	h.Epoch, h.Seq, h.Ack = l.e.cfg.Epoch, s.sent+1, 0
 }
 
 func (l *link) enqueue(x *entry) {
@@ -222,8 +226,8 @@ func (l *link) met(err error, lane stuckLane) {
 	l.attend()
 }
 
-// flush sends what the connection holds back: now, or soon if the caller is
-// likely to send more.
+// flush sends what a connection that is not stable holds back: now, or soon if
+// the caller is likely to send more.
 func (l *link) flush(now bool) {
 	if now {
 		if err := l.conn.Flush(); err != nil {
@@ -233,9 +237,7 @@ func (l *link) flush(now bool) {
 		return
 	}
 	l.attend()
-	if !l.stable {
-		l.e.flushSoon()
-	}
+	l.e.flushSoon()
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
@@ -247,7 +249,9 @@ func (l *link) pump() {
 	for l.broken == nil && l.pumpOne() {
 	}
 	l.pumpBulk()
-	l.flush(true)
+	if !l.stable {
+		l.flush(true)
+	}
 	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
 	if more != l.attention.Load() {
 		l.attention.Store(more)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -15,30 +16,31 @@ type Status struct {
 	Bytes  int // length of the message as sent, also when it was truncated
 }
 
-type opKind uint8
+// A Kind is what a request does.
+type Kind uint8
 
 const (
-	opRecv opKind = iota + 1
-	opSend
-	opProbe  // wants to know of a message
-	opMprobe // wants to have it
-	opTask   // is worked on by a goroutine
+	KindRecv Kind = iota + 1
+	KindSend
+	kindProbe  // wants to know of a message
+	kindMprobe // wants to have it
+	KindTask   // is worked on by a goroutine
 )
 
-func (k opKind) String() string {
+func (k Kind) String() string {
 	return [...]string{"", "receive", "send", "probe", "mprobe", "task"}[k]
 }
 
 // An op is a request under way. It is used again after its Request was waited
 // for; state tells the uses apart.
 type op struct {
-	state atomic.Uint32          // which use this is, times two; plus one when what follows is final
+	state uint32                 // odd when what follows is final. Each use begins 4 after the one before
 	wake  atomic.Pointer[waiter] // whom to wake when done; may be of a later use: wakes are hints
 
 	box  *Box // of the rank that asked; set once
 	self waiter
 
-	kind    opKind
+	kind    Kind
 	context uint32
 	check   uint16
 	peer    topology.Rank // of whom or to whom; may be AnySource
@@ -48,7 +50,7 @@ type op struct {
 
 	status Status
 	err    error
-	msg    *arrival // of a finished opMprobe; of a local opSend that waits for its receiver
+	msg    *arrival // of a finished kindMprobe; of a local KindSend that waits for its receiver
 
 	prev, next *op // in the queue it is in
 	queue      *opList
@@ -61,7 +63,8 @@ type op struct {
 	entry *entry
 }
 
-func (o *op) done() bool { return o.state.Load()&1 != 0 }
+func (o *op) now() uint32 { return atomic.LoadUint32(&o.state) }
+func (o *op) done() bool  { return o.now()&1 != 0 }
 
 // matches tells whether a message is for the receive or probe o.
 func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
@@ -71,7 +74,16 @@ func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
 // finish makes o's result final and wakes who waits for it. After that o may
 // be in use for something else.
 func (o *op) finish() {
-	o.state.Store(o.state.Load() | 1) // nobody else changes it before it is done
+	atomic.StoreUint32(&o.state, o.state|1) // nobody else changes it before it is done
+	if w := o.wake.Load(); w != nil {
+		w.signal()
+	}
+}
+
+// finishLocked is finish where the box's mu is held: as who goes to sleep holds
+// it too, the store need not have left the core before the look at wake.
+func (o *op) finishLocked() {
+	release.Store32(&o.state, o.state|1)
 	if w := o.wake.Load(); w != nil {
 		w.signal()
 	}

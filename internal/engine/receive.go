@@ -37,7 +37,7 @@ func (l *link) Place(header []byte, n int) []byte {
 		return nil
 	}
 	if h.Kind != wire.Eager {
-		l.shut()
+		l.e.shut()
 	}
 	switch h.Kind {
 	case wire.Eager, wire.Offer:
@@ -59,7 +59,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
-		l.shut()
+		l.e.shut()
 		l.mu.Lock()
 		l.acknowledged(s, h.Ack)
 		l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		return nil
 	}
 	b := s.box
-	l.open(b)
+	l.e.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
 		in.op = o
 		return o.buf[:min(n, len(o.buf))]
@@ -94,18 +94,18 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 // open locks b.mu for the eager messages of this poll that are for b: most come
 // in a row. shut unlocks it, at the end of the poll and before anything else is
 // done.
-func (l *link) open(b *Box) {
-	if l.opened != b {
-		l.shut()
+func (e *Engine) open(b *Box) {
+	if e.opened != b {
+		e.shut()
 		b.mu.Lock()
-		l.opened = b
+		e.opened = b
 	}
 }
 
-func (l *link) shut() {
-	if l.opened != nil {
-		l.opened.mu.Unlock()
-		l.opened = nil
+func (e *Engine) shut() {
+	if e.opened != nil {
+		e.opened.mu.Unlock()
+		e.opened = nil
 	}
 }
 
@@ -179,15 +179,19 @@ func (l *link) arrivedEager(in *incoming) {
 		s.acks.Store(s.got)
 		l.owe(s, in.length)
 	}
+	b, a := s.box, in.arrival
+	l.e.open(b)
 	if o := in.op; o != nil {
 		o.arrived(h, in.length)
-		o.finish()
+		o.finishLocked()
 		return
 	}
-	b, a := s.box, in.arrival
-	l.open(b)
 	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
-		l.shut()
+		if len(a.body) <= len(a.small) {
+			b.takeLocked(o, a)
+			return
+		}
+		l.e.shut()
 		b.take(o, a)
 		return
 	}
@@ -415,7 +419,7 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 
 // Pulled implements transport.Receiver.
 func (l *link) Pulled(id uint64, err error) {
-	l.shut()
+	l.e.shut()
 	if id >= uint64(len(l.pulls)) || l.pulls[id] == nil {
 		panic("engine: a pull ended that was not started")
 	}

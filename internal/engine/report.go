@@ -67,7 +67,7 @@ func (b *Box) Waits() []WaitInfo {
 		}
 		if w.goal.one != nil {
 			info.Needs = b.needsLocked(info.Needs, w.goal.one)
-			info.Task = w.goal.one.kind == opTask
+			info.Task = w.goal.one.kind == KindTask
 		} else {
 			info.Any = true
 			for _, r := range w.goal.any {
@@ -83,12 +83,12 @@ func (b *Box) Waits() []WaitInfo {
 
 func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	switch {
-	case o.box != b || o.kind == opTask:
+	case o.box != b || o.kind == KindTask:
 		return needs
-	case o.kind != opSend && o.queue == nil:
+	case o.kind != KindSend && o.queue == nil:
 		return needs // it has its message, which is on its way
 	}
-	n := NeedInfo{Peer: o.peer, Receive: o.kind == opSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
+	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
 	if !n.Receive {
 		for a := b.unexpected.head; a != nil && len(n.Unexpected) < 8; a = a.allNext {
 			if a.header.Context == o.context && (a.header.Source == o.peer || o.peer == AnySource) {

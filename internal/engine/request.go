@@ -10,37 +10,120 @@ import (
 // A Request is a send or receive under way. The zero Request is done. It may be
 // copied; once one of the copies was waited for, all are stale.
 type Request struct {
-	op  *op
-	use uint32 // op.state when it began
+	op   *op
+	use  uint32 // op.state when it began
+	Note uint32 // the caller's
 }
 
 // Null tells whether r is the zero Request, which is done and has no status.
 func (r Request) Null() bool { return r.op == nil }
 
-func (r Request) stale() bool { return r.op.state.Load()&^1 != r.use }
+func (r Request) stale() bool { return r.op.now()&^1 != r.use }
 
-func (r Request) finished() bool { return r.op.state.Load() != r.use }
+// expired: r was waited for, and its op has had no other use yet.
+func (r Request) expired() bool { return r.op.now() == r.use+2 }
+
+func (r Request) finished() bool { return r.op.now() != r.use }
 
 // Wait waits until r is done and tells how it ended. If the context ends first,
 // a receive that is not matched and a send that is not received are taken back
-// and leave no trace; what is too late for that is waited for.
+// and leave no trace; what is too late for that is waited for. Errors are
+// *RequestErrors.
 func (r Request) Wait(ctx context.Context, c Call) (Status, error) {
+	var bin Bin
+	s, err := r.WaitBin(ctx, c, &bin)
+	bin.Empty()
+	return s, err
+}
+
+// WaitBin is Wait that leaves what is to be freed in bin, for who waits for
+// many.
+func (r Request) WaitBin(ctx context.Context, c Call, bin *Bin) (Status, error) {
 	o := r.op
 	if o == nil {
 		return Status{}, nil
 	}
 	if !r.finished() {
-		e := o.box.e
-		if err := e.await(ctx, c, o.box, goal{one: o}); err != nil {
-			if e.err() != nil {
-				return Status{}, err
-			}
-			if err := r.takeBack(c, err); err != nil {
-				return Status{}, err
-			}
+		if err := r.await(ctx, c); err != nil {
+			return Status{}, r.failed(err)
 		}
 	}
-	return r.end()
+	if r.stale() || o.err != nil {
+		return r.ended(bin)
+	}
+	s := o.status
+	bin.add(o)
+	return s, nil
+}
+
+// ended reads the result of a finished request, once.
+func (r Request) ended(bin *Bin) (Status, error) {
+	if r.stale() {
+		return Status{}, r.failed(ErrStale)
+	}
+	o := r.op
+	s, err := o.status, o.err
+	if err != nil {
+		err = r.failed(err)
+	}
+	bin.add(o)
+	return s, err
+}
+
+// A RequestError is how a request failed, and what it was begun with.
+type RequestError struct {
+	Kind  Kind // 0: that is not known any more, as the request is stale
+	Match Match
+	Err   error
+}
+
+func (e *RequestError) Error() string { return e.Err.Error() }
+func (e *RequestError) Unwrap() error { return e.Err }
+
+func (r Request) failed(err error) error {
+	e := &RequestError{Err: err}
+	if o := r.op; !r.stale() || r.expired() {
+		e.Kind, e.Match = o.kind, Match{Context: o.context, Peer: o.peer, Tag: o.tag, Check: o.check}
+	}
+	return e
+}
+
+// A Bin is ops that were used and are to be freed together. The zero Bin is
+// empty.
+type Bin struct{ first, last *op }
+
+// add expires o: its result has been read.
+func (n *Bin) add(o *op) {
+	o.expire()
+	if n.last != nil && n.last.box != o.box {
+		n.Empty()
+	}
+	if o.next = n.first; n.first == nil {
+		n.last = o
+	}
+	n.first = o
+}
+
+// Empty frees what is in n.
+func (n *Bin) Empty() {
+	if n.first == nil {
+		return
+	}
+	b := n.last.box
+	b.mu.Lock()
+	n.last.next, b.ops = b.ops, n.first
+	b.mu.Unlock()
+	*n = Bin{}
+}
+
+// await waits until r is done, or was taken back.
+func (r Request) await(ctx context.Context, c Call) error {
+	b := r.op.box
+	err := b.e.await(ctx, c, b, goal{one: r.op})
+	if err == nil || b.e.err() != nil {
+		return err
+	}
+	return r.takeBack(c, err)
 }
 
 // takeBack ends a request whose context has ended with cause. nil: it was too
@@ -52,21 +135,10 @@ func (r Request) takeBack(c Call, cause error) error {
 		return err
 	}
 	if errors.Is(o.err, ErrCancelled) {
-		o.box.release(o)
+		o.box.free(o)
 		return cause
 	}
 	return nil
-}
-
-// end reads the result of a finished request and frees it.
-func (r Request) end() (Status, error) {
-	o := r.op
-	if r.stale() {
-		return Status{}, ErrStale
-	}
-	s, err := o.status, o.err
-	o.box.release(o)
-	return s, err
 }
 
 // Test is Wait without waiting: false if r is not done.
@@ -83,7 +155,9 @@ func (r Request) Test() (Status, bool, error) {
 			return Status{}, false, nil
 		}
 	}
-	s, err := r.end()
+	var bin Bin
+	s, err := r.ended(&bin)
+	bin.Empty()
 	return s, true, err
 }
 
@@ -131,7 +205,7 @@ func WaitAny(ctx context.Context, c Call, rs []Request) (int, error) {
 // at once; false if it ends, one way or the other, by and by.
 func (o *op) cancel() bool {
 	switch o.kind {
-	case opRecv, opProbe, opMprobe:
+	case KindRecv, kindProbe, kindMprobe:
 		b := o.box
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -140,9 +214,9 @@ func (o *op) cancel() bool {
 		}
 		o.queue.remove(o)
 		o.err = ErrCancelled
-		o.finish()
+		o.finishLocked()
 		return true
-	case opSend:
+	case KindSend:
 		return o.cancelSend()
 	}
 	return false

@@ -7,9 +7,9 @@ type Task struct{ op *op }
 // NewTask is a task and the request that is done when it is finished.
 func (b *Box) NewTask() (Task, Request) {
 	b.mu.Lock()
-	o := b.newOpLocked(opTask, Match{}, nil)
+	o := b.newOpLocked(KindTask, Match{}, nil)
 	b.mu.Unlock()
-	return Task{o}, Request{o, o.state.Load()}
+	return Task{o}, Request{op: o, use: o.now()}
 }
 
 // Finish ends the task. Once.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/mpiv/mpiv/internal/release"
 )
 
 // A Call names what the program called, for who asks why it waits.
@@ -107,6 +109,7 @@ type spin struct {
 // while somebody else polls. True when the budget is spent.
 func (e *Engine) pause(s *spin, polling bool) bool {
 	s.polls++
+	release.Pause()
 	crowded := e.spin.yieldOS || e.crowded.Load()
 	switch {
 	case crowded:
@@ -150,7 +153,7 @@ const (
 func (e *Engine) pollAll() (moved bool) {
 	for _, l := range *e.active.Load() {
 		m, err := l.conn.Poll(l)
-		l.shut()
+		e.shut()
 		if m {
 			moved = true
 		}
@@ -211,17 +214,22 @@ func (e *Engine) leave() {
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
 	}
-	for {
+	e.polling.Unlock()
+	if e.parked.Load() != 0 {
+		e.seeToParked()
+	}
+}
+
+// seeToParked has somebody woken for who sleeps, if nobody polls for them.
+func (e *Engine) seeToParked() {
+	for e.parked.Load() != 0 && !e.armed.Load() && e.polling.TryLock() {
+		idle := !e.pollAll()
+		if idle {
+			e.arm()
+		}
 		e.polling.Unlock()
-		if e.parked.Load() == 0 || e.armed.Load() || !e.polling.TryLock() {
+		if idle {
 			return
-		}
-		if e.pollAll() {
-			continue
-		}
-		if e.arm(); e.pulling > 0 {
-			e.polling.Unlock()
-			return // watch goes on
 		}
 	}
 }
@@ -377,14 +385,21 @@ func (g *goal) sleeper() *waiter {
 		case <-o.self.ch: // of an earlier use
 		default:
 		}
-		o.wake.Store(&o.self)
+		o.wakeBy(&o.self)
 		return &o.self
 	}
 	w := &waiter{ch: make(chan struct{}, 1)}
 	for i := range g.any {
 		if r := &g.any[i]; r.op != nil {
-			r.op.wake.Store(w)
+			r.op.wakeBy(w)
 		}
 	}
 	return w
+}
+
+// wakeBy has w woken when o is done. See finishLocked for the lock.
+func (o *op) wakeBy(w *waiter) {
+	o.box.mu.Lock()
+	o.wake.Store(w)
+	o.box.mu.Unlock()
 }

@@ -320,7 +320,8 @@ func (s *job) post(r *rank) error {
 	if s.rng.IntN(4) == 0 {
 		if msg, _, ok := r.box.Improbe(m); ok {
 			s.tally.Probes++
-			r.receives = append(r.receives, open{r: msg.Irecv(buf), buf: buf, order: r.posted, cancelled: true})
+			recv, _ := msg.Irecv(buf)
+			r.receives = append(r.receives, open{r: recv, buf: buf, order: r.posted, cancelled: true})
 			return nil
 		}
 	}

@@ -47,16 +47,13 @@ const (
 
 // A QueuePair is one end of a reliable connection with its completion queue.
 //
-// One goroutine at a time posts sends and rings the doorbell; one, the same or
-// another, polls and posts reads and writes. The other methods may be called by any.
+// One goroutine at a time posts sends; one, the same or another, polls and posts
+// reads and writes. The other methods may be called by any.
 type QueuePair interface {
-	// PostSend sends a message to the peer. The memory may be used again when
-	// it returns nil. When the lane is full it returns transport.ErrFull and
-	// has done nothing.
+	// PostSend sends a message to the peer, and wakes it if it sleeps. The
+	// memory may be used again when it returns nil. When the lane is full it
+	// returns transport.ErrFull and has done nothing.
 	PostSend(l Lane, header *[transport.HeaderLen]byte, body []byte) error
-	// Doorbell makes sure that the peer learns of what was posted, even if it
-	// sleeps. PollCQ does it too.
-	Doorbell() error
 	// PostRead fetches the beginning of the peer's region from. PollCQ reports
 	// the end as in.Pulled(id, …). PostRead itself reports nothing.
 	PostRead(into []byte, from Key, id uint64) error
@@ -80,6 +77,8 @@ type QueuePair interface {
 	MaxSend() int
 	// Stable: what PostSend took arrives as long as both processes live.
 	Stable() bool
+	// Err is why the queue pair is dead; nil while it lives.
+	Err() error
 	Peer() transport.Addr
 	Close() error
 }

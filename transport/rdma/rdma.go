@@ -54,7 +54,7 @@ func newConn(qp QueuePair) *Conn { return &Conn{qp: qp, maxBody: qp.MaxSend()} }
 func (c *Conn) Peer() transport.Addr { return c.qp.Peer() }
 func (c *Conn) MaxBody() int         { return c.maxBody }
 func (c *Conn) Stable() bool         { return c.qp.Stable() }
-func (c *Conn) Flush() error         { return c.qp.Doorbell() }
+func (c *Conn) Flush() error         { return c.qp.Err() }
 func (c *Conn) Arm(wake func())      { c.qp.NotifyCQ(wake) }
 func (c *Conn) Close() error         { return c.qp.Close() }
 

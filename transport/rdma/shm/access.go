@@ -45,7 +45,7 @@ func (q *QueuePair) PostWrite(to rdma.Key, from []byte, id uint64) error {
 }
 
 func (q *QueuePair) post(what string, a access) error {
-	if err := q.dead(); err != nil {
+	if err := q.Err(); err != nil {
 		return err
 	}
 	if !q.reads {
@@ -136,7 +136,7 @@ func (q *QueuePair) write(a *access, there uint64, part []byte) error {
 	defer q.helping.Store(false)
 	g.writers.Add(1)
 	defer g.writers.Add(^uint64(0))
-	if err := q.dead(); err != nil {
+	if err := q.Err(); err != nil {
 		return err
 	}
 	if !q.alive() || g.gen.Load() != a.key.Remote[1] {
@@ -200,7 +200,7 @@ func (q *QueuePair) help() (moved bool) {
 	mask := q.out.active.Load()
 	q.helping.Store(true) // Close waits for it to fall
 	defer q.helping.Store(false)
-	if q.dead() != nil {
+	if q.Err() != nil {
 		return false
 	}
 	for i := range q.out.transfers {

@@ -27,6 +27,7 @@ const (
 // Options of a Domain. The zero value works.
 type Options struct {
 	NoReads          bool          // behave as where processes may not read each other's memory
+	NoBarriers       bool          // behave as where the kernel has no membarrier
 	HandshakeTimeout time.Duration // of who dials here. Zero means 5 s.
 	Log              *slog.Logger  // who was refused, and why. Zero means slog.DiscardHandler.
 }
@@ -47,6 +48,7 @@ type Domain struct {
 	path     string
 	opt      Options
 	listener *net.UnixListener
+	barriers bool            // this process issues them and minds others'
 	accepted chan *QueuePair // full: handshakes wait
 	closed   chan struct{}
 	running  sync.WaitGroup
@@ -72,7 +74,7 @@ func Listen(path string, o Options) (*Domain, error) {
 	}
 	admitReaders()
 	d := &Domain{
-		path: path, opt: o.withDefaults(), listener: listener,
+		path: path, opt: o.withDefaults(), listener: listener, barriers: !o.NoBarriers && haveBarriers(),
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),
 		socks: make(map[*net.UnixConn]struct{}), pairs: make(map[*QueuePair]struct{}),
 	}

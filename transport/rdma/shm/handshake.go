@@ -26,15 +26,17 @@ import (
 //	8  size       8   of the segment
 //	16 nonce      8   random bytes that lie, in the sender's memory, at
 //	24 probe      8   this address
-//	32 flags      1   1: the sender can read the peer's memory. 2: refused
+//	32 flags      1   1: the sender can read the peer's memory. 2: refused.
+//	                  4: it issues barriers, and minds those of others
 //	33 length     1   of the text
 //	34 text     110   the sender's address, or why it refuses
 const (
-	frameLen    = 144
-	textLen     = frameLen - 34
-	magic       = "mpivshm1"
-	flagReads   = 1
-	flagRefused = 2
+	frameLen     = 144
+	textLen      = frameLen - 34
+	magic        = "mpivshm2"
+	flagReads    = 1
+	flagRefused  = 2
+	flagBarriers = 4
 )
 
 type frame struct {
@@ -71,14 +73,20 @@ func parseFrame(b []byte) (f frame, err error) {
 // ends, so it is part of q.
 func (d *Domain) own(q *QueuePair) frame {
 	rand.Read(q.nonce[:])
-	return frame{
+	f := frame{
 		size: uint64(segmentBytes), nonce: q.nonce, text: d.path,
 		probe: uint64(uintptr(unsafe.Pointer(&q.nonce))),
 	}
+	if d.barriers {
+		f.flags = flagBarriers
+	}
+	return f
 }
 
-// probe finds out whether the sender of f lets itself be read.
-func (d *Domain) probe(q *QueuePair, f frame) byte {
+// learn takes what the peer's first frame f says about it. The flags are for
+// the answer.
+func (d *Domain) learn(q *QueuePair, f frame) (flags byte) {
+	q.fences = !d.barriers || f.flags&flagBarriers == 0
 	q.reads = !d.opt.NoReads && q.memory.holds(f.nonce, f.probe)
 	if q.reads {
 		return flagReads
@@ -118,7 +126,7 @@ func (d *Domain) connect(sock *net.UnixConn) (*QueuePair, error) {
 	}
 	q.memory.pid = pid
 	q.isRead = !d.opt.NoReads && reply.flags&flagReads != 0
-	hello.flags = d.probe(q, reply)
+	hello.flags |= d.learn(q, reply)
 	if _, err := sock.Write(hello.bytes()); err != nil {
 		return nil, err
 	}
@@ -147,7 +155,7 @@ func (d *Domain) accept(sock *net.UnixConn) (*QueuePair, error) {
 	q.memory.pid = pid
 	q.peer = transport.Addr(network + hello.text)
 	reply := d.own(q)
-	reply.flags = d.probe(q, hello)
+	reply.flags |= d.learn(q, hello)
 	if _, err := sock.Write(reply.bytes()); err != nil {
 		return nil, err
 	}

@@ -3,9 +3,11 @@
 package shm
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -102,15 +104,24 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 	copy(room, body)
 	i := l.index(l.tail)
 	s := &l.slots[i]
-	s.header = *header
+	copyHeader(&s.header, header)
 	l.ends[i] = end
-	storeRelease(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
+	release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	l.tail++
 	l.dataTail = end
 	if len(body) > inlineLen {
 		l.prepare(min(len(body), 4<<10))
 	}
 	return true, true
+}
+
+// copyHeader copies word by word. A wider load would wait until the words, just
+// written, have left the core, and with them the slot before, for which this
+// core fights with the receiver's.
+func copyHeader(to, from *[transport.HeaderLen]byte) {
+	for i := 0; i < transport.HeaderLen; i += 8 {
+		binary.NativeEndian.PutUint64(to[i:], binary.NativeEndian.Uint64(from[i:]))
+	}
 }
 
 func (l *sendLane) fits(end uint64) bool {

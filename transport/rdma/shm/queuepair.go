@@ -52,8 +52,9 @@ type QueuePair struct {
 	aliveAt       time.Duration // since began
 	lookForHangup func(fd uintptr)
 
+	fences  bool // the two processes have no barriers. See barrier.go
+	fence   atomic.Uint32
 	state   atomic.Uint32
-	unrung  atomic.Bool   // something was posted since the last look at sleeping
 	todo    atomic.Bool   // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
 	helping atomic.Bool   // PollCQ writes to the peer's memory
@@ -100,7 +101,7 @@ func (q *QueuePair) Stable() bool         { return true }
 
 func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, body []byte) error {
 	if q.state.Load() != 0 {
-		return q.dead()
+		return q.Err()
 	}
 	posted, ok := q.send[l].post(header, body)
 	if !posted {
@@ -109,37 +110,18 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 		}
 		return transport.ErrFull
 	}
-	if !q.unrung.Load() {
-		q.unrung.Store(true)
+	if q.fences {
+		q.fence.Add(1)
 	}
-	// A peer that sleeps is woken now. One that falls asleep at this moment may
-	// not be seen to: Doorbell and PollCQ look again, behind a fence.
 	if q.out.sleeping.Load() != 0 {
-		q.lookForSleeper()
+		q.wakePeer()
 	}
 	runtime.KeepAlive(q)
 	return nil
 }
 
-func (q *QueuePair) Doorbell() error {
-	if q.unrung.Load() {
-		q.lookForSleeper()
-	}
-	runtime.KeepAlive(q)
-	return q.dead()
-}
-
-// lookForSleeper wakes the peer if it sleeps. The swap lets what was posted be
-// seen before the look at sleeping, as NotifyCQ sets that before its look at the
-// lanes: one of the two sees the other.
-func (q *QueuePair) lookForSleeper() {
-	if q.unrung.Swap(false) {
-		q.wakePeer()
-	}
-}
-
 func (q *QueuePair) wakePeer() {
-	if q.out.sleeping.Load() != 0 && q.out.sleeping.CompareAndSwap(1, 0) {
+	if q.out.sleeping.CompareAndSwap(1, 0) {
 		q.raw.Write(ring)
 	}
 }
@@ -178,10 +160,7 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	}
 	if !moved && state != 0 {
 		q.abandon(in)
-		return false, q.dead()
-	}
-	if q.unrung.Load() {
-		q.lookForSleeper()
+		return false, q.Err()
 	}
 	runtime.KeepAlive(q)
 	return moved, nil
@@ -230,7 +209,7 @@ func (q *QueuePair) abandon(in transport.Receiver) {
 	q.posted = nil
 	q.todo.Store(false)
 	for _, a := range posted {
-		in.Pulled(a.id, q.dead())
+		in.Pulled(a.id, q.Err())
 	}
 }
 
@@ -239,6 +218,9 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 	q.wake = wake
 	q.mu.Unlock()
 	q.in.sleeping.Store(1)
+	if !q.fences {
+		barrier()
+	}
 	if q.due() {
 		q.in.sleeping.Store(0)
 		q.fire()
@@ -249,7 +231,7 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 // due says that PollCQ would make progress, or that a full lane has room. Where
 // it is false, the peer has been asked to ring.
 func (q *QueuePair) due() bool {
-	due := q.state.Load() != 0 || q.todo.Load() || q.unrung.Load()
+	due := q.state.Load() != 0 || q.todo.Load()
 	for l := range rdma.Lane(rdma.Lanes) {
 		due = due || q.recv[l].filled()
 		if at := q.send[l].fullAt.Load(); at != 0 {
@@ -308,8 +290,8 @@ func (q *QueuePair) Deregister(k rdma.Key) {
 	runtime.KeepAlive(q)
 }
 
-// dead is why nothing can be done any more, or nil.
-func (q *QueuePair) dead() error {
+// Err is why nothing can be done any more, or nil.
+func (q *QueuePair) Err() error {
 	switch state := q.state.Load(); {
 	case state == 0:
 		return nil
@@ -326,7 +308,7 @@ func (q *QueuePair) dead() error {
 func (q *QueuePair) lied(what string) error {
 	q.breakUp(fmt.Errorf("%s broke the protocol, %s: %w", q.peer, what, transport.ErrBroken))
 	q.sock.SetReadDeadline(time.Unix(1, 0))
-	return q.dead()
+	return q.Err()
 }
 
 func (q *QueuePair) breakUp(cause error) {

@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 	for _, mode := range []struct {
 		name string
 		opt  shm.Options
-	}{{"reads", shm.Options{}}, {"no reads", shm.Options{NoReads: true}}} {
+	}{{"reads", shm.Options{}}, {"no reads", shm.Options{NoReads: true}}, {"no barriers", shm.Options{NoBarriers: true}}} {
 		t.Run(mode.name, func(t *testing.T) {
 			dir := private(t)
 			transporttest.Run(t, func(t *testing.T) transport.Endpoint {

@@ -39,7 +39,7 @@ func TestStrangersAreNeverAccepted(t *testing.T) {
 		return fd
 	}
 	hello := make([]byte, 144)
-	copy(hello, "mpivshm1")
+	copy(hello, "mpivshm2")
 	size := int64(shm.SegmentBytes)
 	hello[8], hello[9], hello[10], hello[11] = byte(size), byte(size>>8), byte(size>>16), byte(size>>24)
 	soft, small := memory(size, 0), memory(4096, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)

@@ -1,0 +1,51 @@
+// Package lock is mutual exclusion for sections of some instructions, on the
+// way of every message: one locked instruction takes the lock, a plain store
+// gives it back. A sync.Mutex needs a second locked instruction, which waits
+// until everything written under the lock has left the core.
+package lock
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/release"
+)
+
+// A Mutex is a lock whose zero value is free. It must not be copied. Who waits
+// for it does not sleep at first, and is not served in order.
+type Mutex struct{ held uint32 }
+
+// TryLock takes the lock if it is free.
+func (m *Mutex) TryLock() bool {
+	return atomic.LoadUint32(&m.held) == 0 && atomic.CompareAndSwapUint32(&m.held, 0, 1)
+}
+
+// Lock takes the lock when it is free.
+func (m *Mutex) Lock() {
+	if !atomic.CompareAndSwapUint32(&m.held, 0, 1) {
+		m.wait()
+	}
+}
+
+// Unlock gives the lock back.
+func (m *Mutex) Unlock() { release.Store32(&m.held, 0) }
+
+// wait is Lock of a lock that was not free. Its holder is at work on another
+// core, or lost its own: then it must get one.
+func (m *Mutex) wait() {
+	const (
+		spins  = 64
+		yields = 256
+	)
+	for n := 0; !m.TryLock(); n++ {
+		switch {
+		case n < spins:
+			release.Pause()
+		case n < yields:
+			runtime.Gosched()
+		default:
+			time.Sleep(min(time.Duration(n-yields+1)*time.Microsecond, time.Millisecond))
+		}
+	}
+}
