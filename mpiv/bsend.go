@@ -44,7 +44,7 @@ func BufferDetach(ctx context.Context, c *Comm) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.under) > 0 {
-		if _, err := b.under[0].r.Wait(ctx, engine.Call{Op: "BufferDetach"}); err != nil {
+		if _, err := b.under[0].r.Wait(ctx, &engine.Call{Op: "BufferDetach"}); err != nil {
 			return 0, c.fail("BufferDetach", -1, -1, err)
 		}
 		b.used -= b.under[0].n

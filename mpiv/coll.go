@@ -50,6 +50,15 @@ var collNames = [collOps]string{"", "Barrier", "Bcast", "Gather", "Gatherv", "Sc
 
 func (op collOp) String() string { return collNames[op] }
 
+var collCalls = func() (calls [collOps]engine.Call) {
+	for op := range calls {
+		calls[op].Op = collNames[op]
+	}
+	return calls
+}()
+
+func (op collOp) call() *engine.Call { return &collCalls[op] }
+
 // check is what the messages of a collective carry, so that ranks which are in
 // different ones, or disagree on the root, find out.
 func (op collOp) check(root int) uint16 { return uint16(op) | uint16(root+1)<<5 }
@@ -77,14 +86,14 @@ func describeCheck(check uint16) string {
 type series struct {
 	c    *Comm
 	ctx  context.Context
-	call engine.Call
+	call *engine.Call
 	m    engine.Match // Peer is set for each message
 }
 
 // begin numbers a call of op. It must be called in the order of the program's
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
-	s := series{c: c, ctx: ctx, call: engine.Call{Op: op.String()},
+	s := series{c: c, ctx: ctx, call: op.call(),
 		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
 	if c.state.options.Check {
 		c.state.history.note(s.m.Context, s.m.Tag, op)
@@ -180,7 +189,7 @@ func (s *series) wants(what string, got, want int) error {
 // later runs a collective in a goroutine of its own. The Request is done when
 // it has ended.
 func (s series) later(run func(s *series) error) Request {
-	s.call.Begun = new([16]uintptr)
+	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask()
 	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })

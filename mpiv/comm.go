@@ -40,6 +40,7 @@ type Comm struct {
 	state   *rankState
 	series  atomic.Uint32 // number of the next collective
 	freed   atomic.Bool
+	odd     atomic.Bool // it was freed, or Options.Check is set: calls look closer
 	isWorld bool
 }
 
@@ -73,6 +74,7 @@ const (
 func worldOf(b *engine.Box, opt Options) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
 		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt}}
+	c.odd.Store(opt.Check)
 	c.state.contexts.Store(firstContext + contextStep)
 	b.NameContext(c.context, c.name)
 	return c
@@ -115,6 +117,7 @@ func (c *Comm) Free() error {
 	if c.isWorld {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
 	}
+	c.odd.Store(true)
 	if c.freed.Swap(true) {
 		return c.fail("Free", -1, -1, ErrComm)
 	}

@@ -32,13 +32,14 @@ var plainTypes [256]atomic.Uintptr
 func plain[T Elem]() bool {
 	var p any = (*T)(nil)
 	id := *(*uintptr)(unsafe.Pointer(&p)) // the type word of an interface
-	slot := &plainTypes[id>>5%256]
-	if slot.Load() == id {
-		return true
-	}
+	return plainTypes[id>>5%256].Load() == id || plainAnew[T](id)
+}
+
+// plainAnew is plain for a type that is not in the cache.
+func plainAnew[T Elem](id uintptr) bool {
 	ok := sizeOf[T]() <= math.MaxInt32 && plainType(reflect.TypeFor[T]())
 	if ok {
-		slot.Store(id)
+		plainTypes[id>>5%256].Store(id)
 	}
 	return ok
 }

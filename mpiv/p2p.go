@@ -24,25 +24,35 @@ type Status struct {
 // Messages between two ranks on one Comm that match the same receives are
 // received in the order of their sending. MPI-4.0, "Blocking Send Operation".
 func Send[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Send", bytesOf(data), fits[T](), to, tag, engine.Standard)
+	if c.takes(to, tag) && plain[T]() && c.box.TrySend(c.match(to, tag), bytesOf(data)) {
+		return nil
+	}
+	return c.send(ctx, &callSend, bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
 // Ssend is Send that returns only after the receive has started.
 func Ssend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Ssend", bytesOf(data), fits[T](), to, tag, engine.Synchronous)
+	return c.send(ctx, &callSsend, bytesOf(data), fits[T](), to, tag, engine.Synchronous)
 }
 
 // Rsend is Send for a caller who knows that the receive is posted. It makes no
 // use of that.
 func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, "Rsend", bytesOf(data), fits[T](), to, tag, engine.Standard)
+	return c.send(ctx, &callRsend, bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
 // Recv receives a message from rank from of c, or AnySource, with that tag, or
 // AnyTag, into the start of into; what lies beyond the message is untouched. A
 // message that is longer fills into and ends in ErrTruncate.
 func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status, error) {
-	return c.recv(ctx, "Recv", bytesOf(into), fits[T](), sizeOf[T](), from, tag)
+	if c.takes(from, tag) && plain[T]() {
+		if s, err := c.box.Recv(ctx, &callRecv, c.match(from, tag), bytesOf(into)); err == nil && (sizeOf[T]() < 2 || s.Bytes%sizeOf[T]() == 0) {
+			return c.status(s, sizeOf[T]()), nil
+		} else {
+			return c.recvWrong(s, err, sizeOf[T](), from, tag)
+		}
+	}
+	return c.recv(ctx, bytesOf(into), fits[T](), sizeOf[T](), from, tag)
 }
 
 // RecvAlloc receives a message of any length into a new slice.
@@ -64,11 +74,11 @@ func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status
 func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
 	r := Irecv(c, into, from, recvTag)
 	s := Isend(c, data, to, sendTag)
-	_, sendErr := s.waitAs(ctx, "Sendrecv")
+	_, sendErr := s.waitAs(ctx, &callSendrecv)
 	if sendErr != nil {
 		r.Cancel()
 	}
-	status, err := r.waitAs(ctx, "Sendrecv")
+	status, err := r.waitAs(ctx, &callSendrecv)
 	return status, errors.Join(sendErr, ignoreCancelled(err, sendErr))
 }
 
@@ -94,7 +104,7 @@ func Probe(ctx context.Context, c *Comm, from, tag int) (Status, error) {
 	if err != nil || null {
 		return nullStatus, err
 	}
-	s, err := c.box.Probe(ctx, engine.Call{Op: "Probe"}, m)
+	s, err := c.box.Probe(ctx, &engine.Call{Op: "Probe"}, m)
 	return c.status(s, 1), c.wrap("Probe", from, tag, err)
 }
 
@@ -137,7 +147,7 @@ func (c *Comm) mprobe(ctx context.Context, op string, from, tag int) (*Message, 
 	if null {
 		return &Message{c: c}, nullStatus, nil
 	}
-	msg, s, err := c.box.Mprobe(ctx, engine.Call{Op: op}, m)
+	msg, s, err := c.box.Mprobe(ctx, &engine.Call{Op: op}, m)
 	if err != nil {
 		return nil, Status{}, c.fail(op, from, tag, err)
 	}
@@ -163,7 +173,7 @@ func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
 // Mrecv receives m, once.
 func Mrecv[T Elem](ctx context.Context, m *Message, into []T) (Status, error) {
 	r := Imrecv(m, into)
-	return r.waitAs(ctx, "Mrecv")
+	return r.waitAs(ctx, &engine.Call{Op: "Mrecv"})
 }
 
 // Imrecv starts to receive m, once.
@@ -184,36 +194,62 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 
-func (c *Comm) send(ctx context.Context, op string, data []byte, unfit error, to, tag int, mode engine.Mode) error {
-	m, null, err := c.dest(op, unfit, to, tag)
+// What calls are named where they wait.
+var (
+	callSend, callSsend, callRsend = engine.Call{Op: "Send"}, engine.Call{Op: "Ssend"}, engine.Call{Op: "Rsend"}
+	callRecv, callSendrecv         = engine.Call{Op: "Recv"}, engine.Call{Op: "Sendrecv"}
+)
+
+// takes tells that a message to or from a rank, under a tag, needs no closer
+// look at its arguments: that most calls pass.
+func (c *Comm) takes(peer, tag int) bool {
+	return uint(peer) < uint(c.size) && uint(tag) <= MaxTag && !c.odd.Load()
+}
+
+func (c *Comm) match(peer, tag int) engine.Match {
+	return engine.Match{Context: c.context, Peer: c.world(peer), Tag: int32(tag)}
+}
+
+func (c *Comm) send(ctx context.Context, call *engine.Call, data []byte, unfit error, to, tag int, mode engine.Mode) error {
+	m, null, err := c.dest(call.Op, unfit, to, tag)
 	if err != nil || null {
 		return err
 	}
-	if err := c.box.Send(ctx, engine.Call{Op: op}, m, data, mode); err != nil {
-		return c.fail(op, to, tag, err)
+	if err := c.box.Send(ctx, call, m, data, mode); err != nil {
+		return c.fail(call.Op, to, tag, err)
 	}
 	return nil
 }
 
-func (c *Comm) recv(ctx context.Context, op string, into []byte, unfit error, size, from, tag int) (Status, error) {
+func (c *Comm) recv(ctx context.Context, into []byte, unfit error, size, from, tag int) (Status, error) {
 	if unfit != nil {
-		return Status{}, c.fail(op, from, tag, unfit)
+		return Status{}, c.fail(callRecv.Op, from, tag, unfit)
 	}
-	m, null, err := c.source(op, from, tag)
+	m, null, err := c.source(callRecv.Op, from, tag)
 	if err != nil {
 		return Status{}, err
 	}
 	if null {
 		return nullStatus, nil
 	}
-	s, err := c.box.Recv(ctx, engine.Call{Op: op}, m, into)
-	if err == nil && size > 1 && s.Bytes%size != 0 {
-		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, size)
+	s, err := c.box.Recv(ctx, &callRecv, m, into)
+	if err != nil || size > 1 && s.Bytes%size != 0 {
+		return c.recvWrong(s, err, size, from, tag)
 	}
-	if err != nil {
-		err = c.fail(op, from, tag, err)
+	return c.status(s, size), nil
+}
+
+// recvWrong is the result of a Recv that failed with err, or got no whole number
+// of elements.
+func (c *Comm) recvWrong(s engine.Status, err error, size, from, tag int) (Status, error) {
+	if err == nil {
+		err = notWhole(s, size)
 	}
-	return c.status(s, size), err
+	return c.status(s, size), c.fail(callRecv.Op, from, tag, err)
+}
+
+func notWhole(s engine.Status, size int) error {
+	return fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, size)
 }
 
 // dest checks the arguments of a send; null: it is to nobody.

@@ -65,6 +65,9 @@ func (c *Comm) requestError(op string, odd *oddRequest, err error) error {
 
 // Isend starts a Send. data must not be changed before the Request is done.
 func Isend[T Elem](c *Comm, data []T, to, tag int) Request {
+	if c.takes(to, tag) && plain[T]() {
+		return Request{c: c, r: c.box.Isend(c.match(to, tag), bytesOf(data), engine.Standard)}
+	}
 	return c.isend("Isend", bytesOf(data), fits[T](), to, tag, engine.Standard)
 }
 
@@ -76,6 +79,11 @@ func Issend[T Elem](c *Comm, data []T, to, tag int) Request {
 // Irecv starts a Recv. into must not be read or changed before the Request is
 // done.
 func Irecv[T Elem](c *Comm, into []T, from, tag int) Request {
+	if c.takes(from, tag) && plain[T]() {
+		r := c.box.Irecv(c.match(from, tag), bytesOf(into))
+		r.Note = uint32(sizeOf[T]()) + 1
+		return Request{c: c, r: r}
+	}
 	return c.irecv("Irecv", bytesOf(into), fits[T](), sizeOf[T](), from, tag)
 }
 
@@ -85,17 +93,13 @@ func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engi
 	case err != nil:
 		return failedRequest(c, err)
 	case null:
-		return Request{}
+		return Request{c: c}
 	}
 	mark, err := c.mark(op, data, false, m)
 	if err != nil {
 		return failedRequest(c, err)
 	}
-	r := c.box.Isend(m, data, mode)
-	if r.Null() && mark == nil {
-		return Request{}
-	}
-	return Request{c, r, mark}
+	return Request{c, c.box.Isend(m, data, mode), mark}
 }
 
 func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) Request {
@@ -156,26 +160,27 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 // Wait waits until the request is done, and makes r the zero Request. The
 // Status is that of a receive. If the context ends first, what can be taken
 // back is: an unmatched receive leaves no trace.
-func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, "Wait") }
+func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, &callWait) }
 
-func (r *Request) waitAs(ctx context.Context, op string) (Status, error) {
+var callWait, callWaitall, callWaitany = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}
+
+func (r *Request) waitAs(ctx context.Context, call *engine.Call) (Status, error) {
 	var bin engine.Bin
-	s, err := r.waitBin(ctx, op, &bin)
+	s, err := r.waitBin(ctx, call, &bin)
 	bin.Empty()
 	return s, err
 }
 
 // waitBin is waitAs that leaves what is to be freed in bin.
-func (r *Request) waitBin(ctx context.Context, op string, bin *engine.Bin) (Status, error) {
+func (r *Request) waitBin(ctx context.Context, call *engine.Call, bin *engine.Bin) (Status, error) {
 	if r.r.Null() {
 		return r.early()
 	}
-	call := engine.Call{Op: op}
 	if mark := r.mark(); mark != nil {
-		call.Begun = &mark.stack
+		call = &engine.Call{Op: call.Op, Begun: &mark.stack}
 	}
 	s, err := r.r.WaitBin(ctx, call, bin)
-	return r.ended(op, s, err)
+	return r.ended(call.Op, s, err)
 }
 
 // early ends a request that never was under way.
@@ -215,7 +220,7 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 		return Status{}, changed
 	}
 	if err == nil && size > 1 && s.Bytes%size != 0 {
-		err = fmt.Errorf("%w: a message of %d bytes is no whole number of elements of %d bytes", ErrCount, s.Bytes, size)
+		err = notWhole(s, size)
 	}
 	if err != nil {
 		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {
@@ -264,7 +269,7 @@ func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 	}
 	var bin engine.Bin
 	for i := range rs {
-		s, err := rs[i].waitBin(ctx, "Waitall", &bin)
+		s, err := rs[i].waitBin(ctx, &callWaitall, &bin)
 		if statuses != nil {
 			statuses[i] = s
 		}
@@ -294,7 +299,7 @@ func Waitany(ctx context.Context, rs []Request) (int, Status, error) {
 	all := make([]engine.Request, len(rs))
 	var c *Comm
 	for i := range rs {
-		if rs[i].odd != nil && rs[i].r.Null() {
+		if rs[i].c != nil && rs[i].r.Null() {
 			s, err := rs[i].early()
 			return i, s, err
 		}
@@ -302,14 +307,14 @@ func Waitany(ctx context.Context, rs []Request) (int, Status, error) {
 			c = rs[i].c
 		}
 	}
-	i, err := engine.WaitAny(ctx, engine.Call{Op: "Waitany"}, all)
+	i, err := engine.WaitAny(ctx, &callWaitany, all)
 	if err != nil {
 		return -1, Status{}, c.fail("Waitany", -1, -1, err)
 	}
 	if i < 0 {
 		return -1, Status{Source: AnySource, Tag: AnyTag}, nil
 	}
-	s, err := rs[i].waitAs(ctx, "Waitany")
+	s, err := rs[i].waitAs(ctx, &callWaitany)
 	return i, s, err
 }
 
@@ -324,7 +329,7 @@ func Testany(rs []Request) (int, Status, bool, error) {
 		}
 		zero = false
 		if rs[i].r.Finished() {
-			s, err := rs[i].waitAs(context.Background(), "Testany")
+			s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testany"})
 			return i, s, true, err
 		}
 	}
@@ -363,7 +368,7 @@ func Testsome(rs []Request, statuses []Status) ([]int, error) {
 		if rs[i] == (Request{}) || !rs[i].r.Finished() {
 			continue
 		}
-		s, err := rs[i].waitAs(context.Background(), "Testsome")
+		s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testsome"})
 		if statuses != nil {
 			statuses[len(done)] = s
 		}

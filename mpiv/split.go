@@ -76,7 +76,7 @@ func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 // calls that go on at the same time.
 func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) {
 	part := c.derive(c.name, c.context, g)
-	s := series{c: part, ctx: ctx, call: engine.Call{Op: opCreateGroup.String()},
+	s := series{c: part, ctx: ctx, call: opCreateGroup.call(),
 		m: engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)}}
 	of := series{c: c, call: s.call}
 	switch err := of.groupOf(g); {
@@ -110,6 +110,7 @@ func (s *series) groupOf(g Group) error {
 // derive is a Comm of g that shares the rank's state with c.
 func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 	d := &Comm{box: c.box, rank: g.index(c.box.Rank()), group: g, size: g.size, name: name, context: id, state: c.state}
+	d.odd.Store(c.state.options.Check)
 	if id != c.context {
 		c.box.NameContext(id, name)
 	}

@@ -21,13 +21,14 @@ func (r *run) timeApart(ctx context.Context, call func() error) ([]float64, erro
 // called behind each, outside the clock.
 func (r *run) timeCalls(ctx context.Context, call, after func() error) ([]float64, error) {
 	var spent time.Duration
+	epoch := time.Now() // time.Since reads one clock, time.Now two
 	for i := range r.warmup + r.iters {
-		start := time.Now()
+		start := time.Since(epoch)
 		if err := call(); err != nil {
 			return nil, err
 		}
 		if i >= r.warmup {
-			spent += time.Since(start)
+			spent += time.Since(epoch) - start
 		}
 		if err := after(); err != nil {
 			return nil, err

@@ -239,7 +239,7 @@ func (b *Box) takenLocked(o *op, a *arrival) {
 }
 
 // Recv is Irecv and Wait in one.
-func (b *Box) Recv(ctx context.Context, c Call, m Match, into []byte) (Status, error) {
+func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, error) {
 	r := b.Irecv(m, into)
 	return r.Wait(ctx, c)
 }
@@ -247,32 +247,49 @@ func (b *Box) Recv(ctx context.Context, c Call, m Match, into []byte) (Status, e
 // Isend starts to send body, which belongs to the engine until the request is
 // done. It may be done at once; then the Request is the zero one.
 func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
-	return b.send(m, body, mode, false)
+	if l := b.e.peers[m.Peer].link; l != nil {
+		if mode == Standard && l.sendNow(b, m, body, false) {
+			return Request{}
+		}
+		return l.sendLater(b, m, body, mode)
+	}
+	return b.sendHere(m, body, mode)
+}
+
+// TrySend sends body if that can be done at once.
+func (b *Box) TrySend(m Match, body []byte) bool {
+	if l := b.e.peers[m.Peer].link; l != nil {
+		return l.sendNow(b, m, body, true)
+	}
+	return b.e.peers[m.Peer].box.deliver(b, m, body, Standard, nil)
 }
 
 // Send is Isend and Wait in one.
-func (b *Box) Send(ctx context.Context, c Call, m Match, body []byte, mode Mode) error {
-	r := b.send(m, body, mode, true)
-	if r.op == nil {
+func (b *Box) Send(ctx context.Context, c *Call, m Match, body []byte, mode Mode) error {
+	if mode == Standard && b.TrySend(m, body) {
 		return nil
+	}
+	var r Request
+	if l := b.e.peers[m.Peer].link; l != nil {
+		r = l.sendLater(b, m, body, mode)
+	} else {
+		r = b.sendHere(m, body, mode)
 	}
 	_, err := r.Wait(ctx, c)
 	return err
 }
 
-func (b *Box) send(m Match, body []byte, mode Mode, flush bool) Request {
-	p := &b.e.peers[m.Peer]
-	if l := p.link; l != nil {
-		return l.send(b, m, body, mode, flush)
-	}
-	if p.box.deliver(b, m, body, mode, nil) {
+// sendHere is Isend to a rank of this process.
+func (b *Box) sendHere(m Match, body []byte, mode Mode) Request {
+	to := b.e.peers[m.Peer].box
+	if mode == Standard && to.deliver(b, m, body, mode, nil) {
 		return Request{}
 	}
 	b.mu.Lock()
 	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()
 	r := Request{op: o, use: o.now()}
-	if p.box.deliver(b, m, body, mode, o) {
+	if to.deliver(b, m, body, mode, o) {
 		o.finish()
 	}
 	return r
@@ -361,18 +378,18 @@ func (b *Box) lookFor(m Match, kind Kind) (Status, *Message, bool) {
 }
 
 // Probe waits until Iprobe would find a message.
-func (b *Box) Probe(ctx context.Context, c Call, m Match) (Status, error) {
+func (b *Box) Probe(ctx context.Context, c *Call, m Match) (Status, error) {
 	s, _, err := b.waitFor(ctx, c, m, kindProbe)
 	return s, err
 }
 
 // Mprobe waits until Improbe would find a message.
-func (b *Box) Mprobe(ctx context.Context, c Call, m Match) (*Message, Status, error) {
+func (b *Box) Mprobe(ctx context.Context, c *Call, m Match) (*Message, Status, error) {
 	s, msg, err := b.waitFor(ctx, c, m, kindMprobe)
 	return msg, s, err
 }
 
-func (b *Box) waitFor(ctx context.Context, c Call, m Match, kind Kind) (Status, *Message, error) {
+func (b *Box) waitFor(ctx context.Context, c *Call, m Match, kind Kind) (Status, *Message, error) {
 	b.mu.Lock()
 	o := b.newOpLocked(kind, m, nil)
 	if a := b.unexpected.find(o); a != nil {

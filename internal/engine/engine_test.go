@@ -15,7 +15,7 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-var recv, send = engine.Call{Op: "Recv"}, engine.Call{Op: "Send"}
+var recv, send = &engine.Call{Op: "Recv"}, &engine.Call{Op: "Send"}
 
 // layouts are the ways two ranks can be apart.
 var layouts = map[string][]int{

@@ -78,45 +78,48 @@ func newLink(e *Engine, process int) *link {
 	return &link{e: e, process: process, keeps: e.cfg.Keep, eager: eagerPulled}
 }
 
-// send starts to send body for b's rank. The zero Request: it is done.
-func (l *link) send(b *Box, m Match, body []byte, mode Mode, flush bool) Request {
+// sendNow sends body for b's rank if that can be done at once. flush: the caller
+// will not soon send more.
+func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	s := b.streams.at(m.Peer)
 	l.mu.Lock()
-	if mode == Standard && len(body) <= l.eager && l.queue.head == nil && l.stuck == stuckNone && l.conn != nil && !l.pressed {
-		if l.stable || !l.keeps {
-			l.number(&l.out, s, b, m, wire.Eager)
-			l.out.Put(l.scratch[:])
-			if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body}); err == nil {
-				s.sent++
-				if !l.stable {
-					l.flush(flush)
-				}
-				l.mu.Unlock()
-				return Request{}
-			} else if !errors.Is(err, transport.ErrFull) {
-				l.broken = err
-			}
-		} else if l.logged+logCost(len(body)) <= l.e.cfg.LogBytes {
-			x := l.newEntry(s)
-			l.number(&x.header, s, b, m, wire.Eager)
+	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.conn == nil || l.pressed {
+		l.mu.Unlock()
+		return false
+	}
+	sent := false
+	switch {
+	case l.stable || !l.keeps:
+		l.number(&l.out, s, b, m, wire.Eager)
+		l.out.Put(l.scratch[:])
+		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+		if sent = err == nil; sent {
 			s.sent++
-			l.own(x, body)
-			l.keep(x)
-			if err := l.transmit(x); err != nil {
-				l.enqueue(x)
-				l.met(err, stuckQueue)
-			}
-			l.flush(flush)
-			l.mu.Unlock()
-			return Request{}
+		} else if !errors.Is(err, transport.ErrFull) {
+			l.broken = err
 		}
+	case l.logged+logCost(len(body)) <= l.e.cfg.LogBytes:
+		x := l.newEntry(s)
+		l.number(&x.header, s, b, m, wire.Eager)
+		s.sent++
+		l.own(x, body)
+		l.keep(x)
+		if err := l.transmit(x); err != nil {
+			l.enqueue(x)
+			l.met(err, stuckQueue)
+		}
+		sent = true
+	}
+	if sent && !l.stable {
+		l.flush(flush)
 	}
 	l.mu.Unlock()
-	return l.sendLater(s, b, m, body, mode)
+	return sent
 }
 
 // sendLater queues what cannot or may not go at once. It is in no hurry.
-func (l *link) sendLater(s *stream, b *Box, m Match, body []byte, mode Mode) Request {
+func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
+	s := b.streams.at(m.Peer)
 	b.mu.Lock()
 	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()

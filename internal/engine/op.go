@@ -92,6 +92,13 @@ func (o *op) finishLocked() {
 // arrived sets o's status for a message of n bytes; o.buf has its start.
 func (o *op) arrived(h *wire.Header, n int) {
 	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n}
+	if n > len(o.buf) || h.Check != o.check {
+		o.arrivedWrong(h, n)
+	}
+}
+
+// arrivedWrong makes the error of a message that is not what o expected.
+func (o *op) arrivedWrong(h *wire.Header, n int) {
 	if n > len(o.buf) {
 		o.err = fmt.Errorf("%w: %d bytes in %d", ErrTruncate, n, len(o.buf))
 	}
@@ -112,6 +119,7 @@ func (e *CheckError) Error() string { return "the ranks are not in the same coll
 // A waiter is a goroutine that sleeps until one of its ops is done.
 type waiter struct{ ch chan struct{} }
 
+//go:noinline
 func (w *waiter) signal() {
 	select {
 	case w.ch <- struct{}{}:

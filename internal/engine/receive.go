@@ -96,10 +96,14 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 // done.
 func (e *Engine) open(b *Box) {
 	if e.opened != b {
-		e.shut()
-		b.mu.Lock()
-		e.opened = b
+		e.reopen(b)
 	}
+}
+
+func (e *Engine) reopen(b *Box) {
+	e.shut()
+	b.mu.Lock()
+	e.opened = b
 }
 
 func (e *Engine) shut() {

@@ -29,16 +29,28 @@ func (r Request) finished() bool { return r.op.now() != r.use }
 // a receive that is not matched and a send that is not received are taken back
 // and leave no trace; what is too late for that is waited for. Errors are
 // *RequestErrors.
-func (r Request) Wait(ctx context.Context, c Call) (Status, error) {
+func (r Request) Wait(ctx context.Context, c *Call) (Status, error) {
 	var bin Bin
 	s, err := r.WaitBin(ctx, c, &bin)
 	bin.Empty()
 	return s, err
 }
 
+// Take is Wait for a request that is done and has not failed; false for all
+// others. It leaves what is to be freed in bin.
+func (r Request) Take(bin *Bin) (Status, bool) {
+	o := r.op
+	if o.now() != r.use|1 || o.err != nil {
+		return Status{}, false
+	}
+	s := o.status
+	bin.add(o)
+	return s, true
+}
+
 // WaitBin is Wait that leaves what is to be freed in bin, for who waits for
 // many.
-func (r Request) WaitBin(ctx context.Context, c Call, bin *Bin) (Status, error) {
+func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error) {
 	o := r.op
 	if o == nil {
 		return Status{}, nil
@@ -48,12 +60,10 @@ func (r Request) WaitBin(ctx context.Context, c Call, bin *Bin) (Status, error) 
 			return Status{}, r.failed(err)
 		}
 	}
-	if r.stale() || o.err != nil {
-		return r.ended(bin)
+	if s, ok := r.Take(bin); ok {
+		return s, nil
 	}
-	s := o.status
-	bin.add(o)
-	return s, nil
+	return r.ended(bin)
 }
 
 // ended reads the result of a finished request, once.
@@ -117,7 +127,7 @@ func (n *Bin) Empty() {
 }
 
 // await waits until r is done, or was taken back.
-func (r Request) await(ctx context.Context, c Call) error {
+func (r Request) await(ctx context.Context, c *Call) error {
 	b := r.op.box
 	err := b.e.await(ctx, c, b, goal{one: r.op})
 	if err == nil || b.e.err() != nil {
@@ -128,7 +138,7 @@ func (r Request) await(ctx context.Context, c Call) error {
 
 // takeBack ends a request whose context has ended with cause. nil: it was too
 // late, and the request is done.
-func (r Request) takeBack(c Call, cause error) error {
+func (r Request) takeBack(c *Call, cause error) error {
 	o := r.op
 	o.cancel()
 	if err := o.box.e.await(context.Background(), c, o.box, goal{one: o}); err != nil {
@@ -174,7 +184,7 @@ func (r Request) Cancel() {
 
 // WaitAny waits until one of rs that is not Null is done, and returns its
 // index; -1 if all are Null. The request must then be ended with Wait or Test.
-func WaitAny(ctx context.Context, c Call, rs []Request) (int, error) {
+func WaitAny(ctx context.Context, c *Call, rs []Request) (int, error) {
 	var b *Box
 	for i := range rs {
 		if rs[i].op == nil {

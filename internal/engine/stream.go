@@ -114,22 +114,27 @@ type streamPage [pageStreams]atomic.Pointer[stream]
 func (t *streamTable) init(b *Box, size int) {
 	t.box = b
 	t.pages = make([]atomic.Pointer[streamPage], (size+pageStreams-1)/pageStreams)
+	for i := range t.pages {
+		t.pages[i].Store(&noStreams)
+	}
 }
+
+// noStreams is the page of peers that the rank has not talked to.
+var noStreams streamPage
 
 // at is the stream of r, made if it is not there.
 func (t *streamTable) at(r topology.Rank) *stream {
-	page := t.pages[uint32(r)/pageStreams].Load()
-	if page != nil {
-		if s := page[uint32(r)%pageStreams].Load(); s != nil {
-			return s
-		}
+	if s := t.pages[uint32(r)/pageStreams].Load()[uint32(r)%pageStreams].Load(); s != nil {
+		return s
 	}
 	return t.make(r)
 }
 
 func (t *streamTable) make(r topology.Rank) *stream {
 	slot := &t.pages[uint32(r)/pageStreams]
-	slot.CompareAndSwap(nil, new(streamPage))
+	if slot.Load() == &noStreams {
+		slot.CompareAndSwap(&noStreams, new(streamPage))
+	}
 	s := &slot.Load()[uint32(r)%pageStreams]
 	s.CompareAndSwap(nil, &stream{box: t.box, peer: r})
 	return s.Load()
@@ -139,9 +144,6 @@ func (t *streamTable) make(r topology.Rank) *stream {
 func (t *streamTable) all(f func(*stream)) {
 	for i := range t.pages {
 		page := t.pages[i].Load()
-		if page == nil {
-			continue
-		}
 		for k := range page {
 			if s := page[k].Load(); s != nil {
 				f(s)

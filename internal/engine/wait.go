@@ -12,7 +12,8 @@ import (
 	"github.com/mpiv/mpiv/internal/release"
 )
 
-// A Call names what the program called, for who asks why it waits.
+// A Call names what the program called, for who asks why it waits. It must not
+// change.
 type Call struct {
 	Op string // "Recv"
 	// Begun is the stack of the call that began the operation; nil if it is not
@@ -63,7 +64,7 @@ func newSpinPolicy(c Config, local int) spinPolicy {
 
 // await returns nil when g is reached. Otherwise the context has ended, or the
 // engine has failed; g's requests are still under way.
-func (e *Engine) await(ctx context.Context, c Call, b *Box, g goal) error {
+func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
 	if g.reached() || e.spinFor(&g) {
 		return nil
 	}
@@ -310,7 +311,7 @@ func (e *Engine) attention() bool {
 // A wait is a call that sleeps, for who asks.
 type wait struct {
 	id    uint64
-	call  Call
+	call  *Call
 	since time.Time
 	until time.Time // when the context ends; zero: never
 	goal  goal
@@ -321,7 +322,7 @@ type wait struct {
 var waitPool = sync.Pool{New: func() any { return new(wait) }}
 
 // sleepFor sleeps until g is reached, the context ends or the engine fails.
-func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
+func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	w := waitPool.Get().(*wait)
 	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
 	w.until, _ = ctx.Deadline()
@@ -338,7 +339,7 @@ func (e *Engine) sleepFor(ctx context.Context, c Call, b *Box, g *goal) error {
 			}
 		}
 		b.mu.Unlock()
-		w.goal = goal{}
+		w.goal, w.call = goal{}, nil
 		waitPool.Put(w)
 	}()
 	sleeper := g.sleeper()

@@ -68,7 +68,7 @@ func TestWhatGoroutinesDo(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
-	all.as(8, func() { e.Box(0).Recv(context.Background(), engine.Call{Op: "Recv"}, engine.Match{}, nil) })
+	all.as(8, func() { e.Box(0).Recv(context.Background(), &engine.Call{Op: "Recv"}, engine.Match{}, nil) })
 	all.as(9, func() { <-timer.C })
 	defer func() {
 		ended.Store(true)

@@ -51,12 +51,9 @@ func (l *lane) cell(pos uint64) *cell {
 	return &l.cells[i&^7|i&1<<2|i>>1&3]
 }
 
-// room is where a body of n bytes lies whose slot is at pos, if the ring of bytes
-// is used up to byte from; end is up to where it is used then.
+// room is where a body of n bytes lies, too long for its slot, which is at pos, if
+// the ring of bytes is used up to byte from; end is up to where it is used then.
 func (l *lane) room(pos, from uint64, n int) (b []byte, end uint64) {
-	if n <= inlineLen {
-		return l.slots[l.index(pos)].inline[:n], from
-	}
 	if n <= cellLen && l.cells != nil {
 		return l.cell(pos)[:n], from
 	}
@@ -83,7 +80,12 @@ func newSendLane(l lane) sendLane { return sendLane{lane: l, ends: make([]uint64
 // post writes a message where the receiver sees it. It is false when there is no
 // room, and ok is false when the receiver claims to have read what was not sent.
 func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted, ok bool) {
-	room, end := l.room(l.tail, l.dataTail, len(body))
+	i := l.index(l.tail)
+	s := &l.slots[i]
+	room, end := s.inline[:], l.dataTail
+	if len(body) > inlineLen {
+		room, end = l.room(l.tail, l.dataTail, len(body))
+	}
 	if !l.fits(end) {
 		head := l.freed.Load()
 		if head-l.head > l.tail-l.head {
@@ -102,8 +104,6 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 		l.fullAt.Store(0)
 	}
 	copy(room, body)
-	i := l.index(l.tail)
-	s := &l.slots[i]
 	copyHeader(&s.header, header)
 	l.ends[i] = end
 	release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
@@ -119,9 +119,13 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 // written, have left the core, and with them the slot before, for which this
 // core fights with the receiver's.
 func copyHeader(to, from *[transport.HeaderLen]byte) {
-	for i := 0; i < transport.HeaderLen; i += 8 {
-		binary.NativeEndian.PutUint64(to[i:], binary.NativeEndian.Uint64(from[i:]))
-	}
+	const _ = -(transport.HeaderLen ^ 40)
+	order := binary.NativeEndian
+	order.PutUint64(to[0:], order.Uint64(from[0:]))
+	order.PutUint64(to[8:], order.Uint64(from[8:]))
+	order.PutUint64(to[16:], order.Uint64(from[16:]))
+	order.PutUint64(to[24:], order.Uint64(from[24:]))
+	order.PutUint64(to[32:], order.Uint64(from[32:]))
 }
 
 func (l *sendLane) fits(end uint64) bool {
@@ -166,8 +170,11 @@ func (l *recvLane) take(in transport.Receiver) (ok bool) {
 	if len(body) > n {
 		body = body[:n]
 	}
-	room, end := l.room(l.head, l.dataHead, n)
-	copy(body, room)
+	room, end := l.slot.inline[:], l.dataHead
+	if n > inlineLen {
+		room, end = l.room(l.head, l.dataHead, n)
+	}
+	copy(body, room[:n])
 	l.head++
 	l.dataHead = end
 	l.slot, l.lap = &l.slots[l.index(l.head)], l.lapOf(l.head)
