@@ -82,6 +82,18 @@ func (h *Header) Put(b []byte) {
 	binary.LittleEndian.PutUint64(b[32:], h.Ack)
 }
 
+// PutEager is Put of an Eager with these fields and no others. From registers
+// it is faster than over a Header in memory, of which two fields are loaded at a
+// time before they can have left the processor's store buffer.
+func PutEager(b []byte, check uint16, context uint32, source, dest topology.Rank, tag int32, epoch topology.Epoch, seq uint64) {
+	_ = b[HeaderLen-1]
+	binary.LittleEndian.PutUint64(b[0:], uint64(Eager)|uint64(check)<<16|uint64(context)<<32)
+	binary.LittleEndian.PutUint64(b[8:], uint64(uint32(source))|uint64(uint32(dest))<<32)
+	binary.LittleEndian.PutUint64(b[16:], uint64(uint32(tag))|uint64(epoch)<<32)
+	binary.LittleEndian.PutUint64(b[24:], seq)
+	binary.LittleEndian.PutUint64(b[32:], 0)
+}
+
 // Parse reads the header at the start of b. What it accepts, Put writes back
 // byte for byte.
 func (h *Header) Parse(b []byte) error {

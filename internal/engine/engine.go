@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -102,10 +103,10 @@ type Engine struct {
 	stop     chan struct{}  // closed by Close
 	done     sync.WaitGroup // of watch
 
-	polling sync.Mutex // held by who polls; guards the receiving half of every link
+	polling lock.Mutex // held by who polls; guards the receiving half of every link
 	opened  *Box       // whose mu is held, within a poll; guarded by polling
 	pulling int        // pulls under way; guarded by polling
-	polls   uint       // counts those who polled; guarded by polling
+	polls   uint32     // counts those who polled; written while polling is held
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	parked  atomic.Int32            // goroutines that sleep until a message comes

@@ -50,7 +50,6 @@ type link struct {
 	free    *entry
 	pulling []pull // to be started by who polls
 
-	out         wire.Header
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
 	bulkScratch [wire.HeaderLen]byte
 	envScratch  [wire.EnvelopeLen]byte
@@ -90,8 +89,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	sent := false
 	switch {
 	case l.stable || !l.keeps:
-		l.number(&l.out, s, b, m, wire.Eager)
-		l.out.Put(l.scratch[:])
+		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, l.e.cfg.Epoch, s.sent+1)
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
 		if sent = err == nil; sent {
 			s.sent++
@@ -140,13 +138,10 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	return r
 }
 
-// number makes h the header of the next message of s. It sets field by field: a
-// copy of a whole Header waits for the fields just stored, and they for the
-// message before.
+// number makes h the header of the next message of s.
 func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind) {
-	h.Kind, h.Flags, h.Check, h.Context = kind, 0, m.Check, m.Context
-	h.Source, h.Dest, h.Tag = b.rank, m.Peer, m.Tag
-	h.Epoch, h.Seq, h.Ack = l.e.cfg.Epoch, s.sent+1, 0
+	*h = wire.Header{Kind: kind, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
+		Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
 }
 
 func (l *link) enqueue(x *entry) {

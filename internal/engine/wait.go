@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/barrier"
 	"github.com/mpiv/mpiv/internal/release"
 )
 
@@ -211,11 +213,12 @@ func (e *Engine) Progress() {
 // leave gives up polling. If goroutines sleep, the connections are armed, so
 // that somebody goes on when something comes.
 func (e *Engine) leave() {
-	e.polls++
+	release.Store32(&e.polls, e.polls+1)
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
 	}
 	e.polling.Unlock()
+	barrier.Light()
 	if e.parked.Load() != 0 {
 		e.seeToParked()
 	}
@@ -232,6 +235,7 @@ func (e *Engine) seeToParked() {
 		if idle {
 			return
 		}
+		barrier.Light()
 	}
 }
 
@@ -273,7 +277,7 @@ func (e *Engine) watch() {
 	const pace = 5 * time.Millisecond
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for last := uint(0); ; {
+	for last := uint32(0); ; {
 		select {
 		case <-e.woken:
 			e.Progress()
@@ -285,15 +289,17 @@ func (e *Engine) watch() {
 		case <-e.stop:
 			return
 		}
+		polls := atomic.LoadUint32(&e.polls)
+		if polls != last { // somebody else polls
+			last = polls
+			continue
+		}
 		if e.armed.Load() && !e.attention() || !e.polling.TryLock() {
 			continue
 		}
-		if e.polls == last { // nobody else has polled since
-			for e.pollAll() {
-			}
-			e.arm()
+		for e.pollAll() {
 		}
-		last = e.polls
+		e.arm()
 		e.polling.Unlock()
 	}
 }
@@ -345,6 +351,7 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	sleeper := g.sleeper()
 	e.parked.Add(1)
 	defer e.parked.Add(-1)
+	barrier.Heavy()
 	for !g.reached() {
 		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
 			for e.pollAll() {

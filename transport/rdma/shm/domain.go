@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/barrier"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -74,7 +75,7 @@ func Listen(path string, o Options) (*Domain, error) {
 	}
 	admitReaders()
 	d := &Domain{
-		path: path, opt: o.withDefaults(), listener: listener, barriers: !o.NoBarriers && haveBarriers(),
+		path: path, opt: o.withDefaults(), listener: listener, barriers: !o.NoBarriers && barrier.HaveGlobal(),
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),
 		socks: make(map[*net.UnixConn]struct{}), pairs: make(map[*QueuePair]struct{}),
 	}

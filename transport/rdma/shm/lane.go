@@ -77,6 +77,11 @@ type sendLane struct {
 
 func newSendLane(l lane) sendLane { return sendLane{lane: l, ends: make([]uint64, len(l.slots))} }
 
+// slotsAhead is how many messages before its use a slot is fetched: so far ahead
+// that it is here by then, and so little that the receiver, whose core fetches
+// what lies behind the slot it reads, does not take it back.
+const slotsAhead = 3
+
 // post writes a message where the receiver sees it. It is false when there is no
 // room, and ok is false when the receiver claims to have read what was not sent.
 func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted, ok bool) {
@@ -109,6 +114,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 	release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	l.tail++
 	l.dataTail = end
+	prefetchLines(&l.slots[l.index(l.tail+slotsAhead)].inline[0], 1)
 	if len(body) > inlineLen {
 		l.prepare(min(len(body), 4<<10))
 	}

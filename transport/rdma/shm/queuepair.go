@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpiv/mpiv/internal/barrier"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -52,7 +53,7 @@ type QueuePair struct {
 	aliveAt       time.Duration // since began
 	lookForHangup func(fd uintptr)
 
-	fences  bool // the two processes have no barriers. See barrier.go
+	fences  bool // the two processes have no barriers. See package barrier
 	fence   atomic.Uint32
 	state   atomic.Uint32
 	todo    atomic.Bool   // an access waits for PollCQ
@@ -219,7 +220,7 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 	q.mu.Unlock()
 	q.in.sleeping.Store(1)
 	if !q.fences {
-		barrier()
+		barrier.HeavyGlobal()
 	}
 	if q.due() {
 		q.in.sleeping.Store(0)
