@@ -33,9 +33,6 @@ func Heavy() {
 
 var fence atomic.Uint32
 
-// Free tells whether Light costs nothing: then it may be left out.
-func Free() bool { return havePrivate }
-
 // HeavyGlobal is Heavy among all processes that have called HaveGlobal. It must
 // be true in all of them.
 func HeavyGlobal() { membarrier(globalExpedited) }

@@ -77,14 +77,16 @@ type sendLane struct {
 
 func newSendLane(l lane) sendLane { return sendLane{lane: l, ends: make([]uint64, len(l.slots))} }
 
-// slotsAhead is how many messages before its use a slot is fetched: so far ahead
-// that it is here by then, and so little that the receiver, whose core fetches
-// what lies behind the slot it reads, does not take it back.
+// slotsAhead is how many messages before its use a slot is fetched, in a stream
+// of messages: so far ahead that it is here by then, and so little that the
+// receiver, whose core fetches what lies behind the slot it reads, does not take
+// it back.
 const slotsAhead = 3
 
 // post writes a message where the receiver sees it. It is false when there is no
 // room, and ok is false when the receiver claims to have read what was not sent.
-func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted, ok bool) {
+// streams: more are likely to follow at once.
+func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
 	i := l.index(l.tail)
 	s := &l.slots[i]
 	room, end := s.inline[:], l.dataTail
@@ -114,7 +116,9 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte) (posted,
 	release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	l.tail++
 	l.dataTail = end
-	prefetchLines(&l.slots[l.index(l.tail+slotsAhead)].inline[0], 1)
+	if streams {
+		prefetchLines(&l.slots[l.index(l.tail+slotsAhead)].inline[0], 1)
+	}
 	if len(body) > inlineLen {
 		l.prepare(min(len(body), 4<<10))
 	}
@@ -152,8 +156,8 @@ type recvLane struct {
 	slot           *slot  // at head
 	lap            uint64 // of it, when it holds a message
 	head, dataHead uint64
-	told, dataTold uint64        // of these, in freed
-	seen           atomic.Uint64 // head when the lane was last found empty. For NotifyCQ
+	told, dataTold uint64 // of these, in freed
+	seen           uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
 }
 
@@ -200,14 +204,14 @@ func (l *recvLane) tell() {
 
 // rest notes how far the lane was found empty.
 func (l *recvLane) rest() {
-	if l.seen.Load() != l.head {
-		l.seen.Store(l.head)
+	if l.seen != l.head {
+		release.Store64(&l.seen, l.head)
 	}
 }
 
 // filled says that there is, or was, a message since rest. Any goroutine may ask.
 func (l *recvLane) filled() bool {
-	seen := l.seen.Load()
+	seen := atomic.LoadUint64(&l.seen)
 	w := atomic.LoadUint64(&l.slots[l.index(seen)].word)
 	return int32(uint32(w>>32)-uint32(l.lapOf(seen))) >= 0
 }

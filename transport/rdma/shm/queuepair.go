@@ -43,7 +43,9 @@ type QueuePair struct {
 	regions regionTable
 	nonce   [8]byte // read by the peer's probe
 
-	send [rdma.Lanes]sendLane // owned by who posts sends
+	// owned by who posts sends
+	send  [rdma.Lanes]sendLane
+	heard uint64 // recv[Eager].seen at the last
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
@@ -104,7 +106,7 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if q.state.Load() != 0 {
 		return q.Err()
 	}
-	posted, ok := q.send[l].post(header, body)
+	posted, ok := q.send[l].post(header, body, q.streams())
 	if !posted {
 		if !ok {
 			return q.lied("it has read more messages than were sent")
@@ -119,6 +121,15 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	}
 	runtime.KeepAlive(q)
 	return nil
+}
+
+// streams tells whether nothing has come since the last message was sent: then
+// this is no exchange of question and answer.
+func (q *QueuePair) streams() bool {
+	seen := atomic.LoadUint64(&q.recv[rdma.Eager].seen)
+	streams := seen == q.heard
+	q.heard = seen
+	return streams
 }
 
 func (q *QueuePair) wakePeer() {
