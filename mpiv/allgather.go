@@ -53,10 +53,10 @@ func (s *series) allgather(in, out []byte, elem, n, room int, plain bool) error 
 		return s.wants("len(out)", room, n*s.c.size)
 	}
 	l := equal(elem, n, s.c.size)
-	if err := s.place(in, out, &l); err != nil {
+	if err := s.placeable(in, out, &l); err != nil {
 		return err
 	}
-	return s.allgatherBlocks(out, &l)
+	return s.allgatherBlocks(in, out, &l)
 }
 
 func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, counts, displs []int) error {
@@ -79,13 +79,13 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 	if displs != nil && total <= allgatherShort {
 		return s.allgatherPacked(in, out, &l, total)
 	}
-	if err := s.place(in, out, &l); err != nil {
+	if err := s.placeable(in, out, &l); err != nil {
 		return err
 	}
 	if total <= allgatherShort {
-		return s.allgatherBlocks(out, &l)
+		return s.allgatherBlocks(in, out, &l)
 	}
-	return s.allgatherRing(out, &l, s.c.rank)
+	return s.allgatherRing(in, out, &l, s.c.rank)
 }
 
 // allgatherPacked is for short parts that lie apart.
@@ -100,8 +100,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 	defer packed.free()
 	room := takeScratch(total)
 	defer room.freeUnless(&err)
-	copy(packed.of(room.b, s.c.rank), in)
-	if err := s.allgatherBlocks(room.b, &packed); err != nil {
+	if err := s.allgatherBlocks(in, room.b, &packed); err != nil {
 		return err
 	}
 	for i := range s.c.size {
@@ -110,28 +109,43 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 	return nil
 }
 
-// allgatherBlocks fills b, in which each rank has its own block, with those of
-// all. The blocks follow each other.
-func (s *series) allgatherBlocks(b []byte, l *layout) error {
+// allgatherBlocks fills b with the blocks of all ranks, which follow each other;
+// in is the rank's own. It is sent from where it is, not from b: other cores
+// may have it in their caches, and what was just written to b they cannot.
+func (s *series) allgatherBlocks(in, b []byte, l *layout) error {
 	switch size := s.c.size; {
 	case s.few(len(b)):
-		sent, in := repeated(l.of(b, s.c.rank), size), l.divided(b)
-		return s.exchange(&sent, &in)
+		sent, into := repeated(in, size), l.divided(b)
+		if err := s.exchange(&sent, &into); err != nil {
+			return err
+		}
+		l.put(b, s.c.rank, in)
+		return nil
 	case len(b) >= allgatherLong:
-		return s.allgatherRing(b, l, s.c.rank)
+		return s.allgatherRing(in, b, l, s.c.rank)
 	case size&(size-1) == 0:
-		return s.allgatherDoubling(b, l)
+		return s.allgatherDoubling(in, b, l)
 	}
+	l.put(b, s.c.rank, in)
 	return s.allgatherBruck(b, l)
 }
 
-func (s *series) allgatherDoubling(b []byte, l *layout) error {
+func (s *series) allgatherDoubling(in, b []byte, l *layout) error {
 	for d := 1; d < s.c.size; d <<= 1 {
 		partner := s.c.rank ^ d
-		mine, theirs := s.c.rank&^(d-1), partner&^(d-1)
-		if err := s.sendrecv(l.span(b, mine, d), partner, l.span(b, theirs, d), partner); err != nil {
+		mine, theirs := l.span(b, s.c.rank&^(d-1), d), l.span(b, partner&^(d-1), d)
+		if d == 1 {
+			mine = in
+		}
+		if err := s.sendrecv(mine, partner, theirs, partner); err != nil {
 			return err
 		}
+		if d == 1 {
+			l.put(b, s.c.rank, in)
+		}
+	}
+	if s.c.size == 1 {
+		l.put(b, s.c.rank, in)
 	}
 	return nil
 }
@@ -160,16 +174,19 @@ func (s *series) allgatherBruck(b []byte, l *layout) error {
 	return nil
 }
 
-// allgatherRing fills b; the calling rank has block own of it, the rank after
-// it the next.
-func (s *series) allgatherRing(b []byte, l *layout, own int) error {
+// allgatherRing fills b; the calling rank has block own of it, which is in, the
+// rank after it the next.
+func (s *series) allgatherRing(in, b []byte, l *layout, own int) error {
 	right, left := s.at(s.c.rank+1), s.at(s.c.rank-1)
+	mine, at := in, own
 	for range s.c.size - 1 {
-		next := s.at(own - 1)
-		if err := s.sendrecv(l.of(b, own), right, l.of(b, next), left); err != nil {
+		at = s.at(at - 1)
+		next := l.of(b, at)
+		if err := s.sendrecv(mine, right, next, left); err != nil {
 			return err
 		}
-		own = next
+		mine = next
 	}
+	l.put(b, own, in)
 	return nil
 }

@@ -41,7 +41,8 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 	if err := s.scatterEven(data, &l, root); err != nil {
 		return err
 	}
-	return s.allgatherRing(data, &l, s.distance(root))
+	own := s.distance(root)
+	return s.allgatherRing(l.of(data, own), data, &l, own)
 }
 
 // distance is how far the calling rank comes after root.

@@ -142,6 +142,12 @@ func (s *series) sent(r engine.Request, to int) error {
 
 // sendrecv sends data to one rank while it receives into from another.
 func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
+	if s.small(data) {
+		if err := s.send(data, to); err != nil {
+			return err
+		}
+		return s.recv(into, from)
+	}
 	r := s.irecv(into, from)
 	if err := s.send(data, to); err != nil {
 		s.drop(r)

@@ -146,13 +146,17 @@ func (s *series) gatherv(in, out []byte, elem, n, room int, plain bool, counts, 
 
 // place copies in to the rank's own block of out, unless it is that.
 func (s *series) place(in, out []byte, l *layout) error {
-	own := l.of(out, s.c.rank)
-	if same(in, own) {
-		return nil
+	if err := s.placeable(in, out, l); err != nil {
+		return err
 	}
-	if overlap(in, out) {
+	l.put(out, s.c.rank, in)
+	return nil
+}
+
+// placeable tells that in is the rank's own block of out, or apart from it.
+func (s *series) placeable(in, out []byte, l *layout) error {
+	if overlap(in, out) && !same(in, l.of(out, s.c.rank)) {
 		return s.fail(fmt.Errorf("%w: in must be apart from out, or the rank's own part of it", ErrOverlap))
 	}
-	copy(own, in)
 	return nil
 }

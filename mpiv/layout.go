@@ -89,3 +89,10 @@ func (l *layout) free() {
 		l.room, l.displs = nil, nil
 	}
 }
+
+// put copies part to block i of b, unless it is that.
+func (l *layout) put(b []byte, i int, part []byte) {
+	if block := l.of(b, i); !same(block, part) {
+		copy(block, part)
+	}
+}

@@ -37,7 +37,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	mine := choice{int64(max(color, -1)), int64(key)}
 	l := equal(sizeOf[choice](), 1, c.size)
 	choices[c.rank] = mine
-	if err := s.allgatherBlocks(bytesOf(choices), &l); err != nil {
+	if err := s.allgatherBlocks(bytesOf(choices[c.rank:c.rank+1]), bytesOf(choices), &l); err != nil {
 		return nil, err
 	}
 	var members []int

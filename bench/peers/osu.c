@@ -51,7 +51,9 @@
  * everything ran, 2 for a usage error (message on standard error), otherwise
  * not 0.
  *
- * What is measured. MB is 10^6 bytes. There is a barrier before each size.
+ * What is measured. MB is 10^6 bytes. There is a barrier before each size, and
+ * some 20 ms of barriers before the first: a runtime, and the processor, take
+ * some milliseconds until they are as fast as they are later.
  *
  *   latency     Rank 0 sends SIZE bytes and receives SIZE bytes back, blocking.
  *               The figure is half the mean time of that round trip.
@@ -377,6 +379,21 @@ static double seconds_now(void)
 }
 
 /* Runs the test at each size and prints as it goes. */
+/* Rank 0 tells the others when it has been enough. */
+static void warm_up(const struct run *r)
+{
+	double end = seconds_now() + 20e-3;
+	int more = 1;
+
+	while (more) {
+		for (int i = 0; i < 10; i++)
+			MPI_Barrier(MPI_COMM_WORLD);
+		if (r->rank == 0)
+			more = seconds_now() < end;
+		MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	}
+}
+
 static void measure(const struct test *t, struct run *r, const long *sizes, int n, int iters, int warmup)
 {
 	size_t blocks = t->per_rank ? (size_t)r->ranks : 1, largest = 4; /* the acknowledgement's 4 bytes */
@@ -479,6 +496,7 @@ int main(int argc, char **argv)
 	if (r.rank == 0)
 		printf("# OSU-style MPI %s Test\n", t->title);
 	if (t->run != NULL) {
+		warm_up(&r);
 		measure(t, &r, sizes, n, iters, warmup);
 	} else {
 		MPI_Barrier(MPI_COMM_WORLD);

@@ -54,6 +54,9 @@ func (o *options) measure(ctx context.Context, world *mpiv.Comm, w io.Writer) er
 		sizes = []int{0}
 	}
 	r := o.newRun(world, sizes)
+	if err := warmUp(ctx, world); err != nil {
+		return err
+	}
 	for _, r.size = range sizes {
 		divisor := 1
 		if r.size > large {
@@ -68,6 +71,27 @@ func (o *options) measure(ctx context.Context, world *mpiv.Comm, w io.Writer) er
 			return err
 		}
 		if err := t.printLine(w, r.size, figures); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warmUp lets some time go by in barriers: a runtime, and the processor, take
+// some milliseconds until they are as fast as they are later. Rank 0 tells the
+// others when it has been enough.
+func warmUp(ctx context.Context, world *mpiv.Comm) error {
+	end := time.Now().Add(20 * time.Millisecond)
+	for more := []bool{true}; more[0]; {
+		for range 10 {
+			if err := mpiv.Barrier(ctx, world); err != nil {
+				return err
+			}
+		}
+		if world.Rank() == 0 {
+			more[0] = time.Now().Before(end)
+		}
+		if err := mpiv.Bcast(ctx, world, more, 0); err != nil {
 			return err
 		}
 	}

@@ -213,7 +213,7 @@ func (l *link) detach() {
 		s.dirty = false
 	}
 	l.dirty, l.owedBytes = l.dirty[:0], 0
-	l.attention.Store(false)
+	l.attention.Set(false)
 }
 
 // lost takes the link down after a poll error. Polling is held.

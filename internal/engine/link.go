@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/lock"
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -24,7 +25,7 @@ type link struct {
 	e       *Engine
 	process int
 
-	attention atomic.Bool  // there may be something to do for pump
+	attention release.Bool // there may be something to do for pump; set while mu is held
 	unheld    atomic.Int64 // bytes of unexpected messages that came through it
 	pressDue  atomic.Bool  // unheld crossed a bound: tell the peer
 
@@ -156,9 +157,7 @@ func (l *link) enqueue(x *entry) {
 
 // attend has the next poll call pump.
 func (l *link) attend() {
-	if !l.attention.Load() {
-		l.attention.Store(true)
-	}
+	l.attention.Set(true)
 }
 
 // own gives x a copy of body.
@@ -251,9 +250,7 @@ func (l *link) pump() {
 		l.flush(true)
 	}
 	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
-	if more != l.attention.Load() {
-		l.attention.Store(more)
-	}
+	l.attention.Set(more)
 }
 
 // pumpOne sends one control message or entry; false if none can go now.

@@ -164,7 +164,7 @@ func (e *Engine) pollAll() (moved bool) {
 			l.lost(err)
 			return true // the list has changed
 		}
-		if l.attention.Load() && l.service() {
+		if l.attention.Get() && l.service() {
 			moved = true
 		}
 		if l.owedBytes > e.ackEvery {
@@ -307,7 +307,7 @@ func (e *Engine) watch() {
 // attention tells whether a link has something to do besides what comes.
 func (e *Engine) attention() bool {
 	for _, l := range *e.active.Load() {
-		if l.attention.Load() {
+		if l.attention.Get() {
 			return true
 		}
 	}

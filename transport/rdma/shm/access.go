@@ -5,6 +5,7 @@ package shm
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	sharedRead = 128 << 10 // reads from this length on are shared with the peer
+	sharedRead = 64 << 10  // a read from this length on is shared with the peer,
+	sharedMany = 128 << 10 //   where there are several, from this
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
 	aloneBytes = 128 << 10 // in one call
 	drainTime  = time.Second
@@ -55,8 +57,9 @@ func (q *QueuePair) post(what string, a access) error {
 	if i >= maxRegions || gen == 0 || uint64(len(a.here)) > a.key.Len || a.write != (gen&writable != 0) {
 		return fmt.Errorf("%s %d bytes at %s: the key does not allow it", what, len(a.here), q.peer)
 	}
+	prefetchRead(&q.grant(&a).gen)
 	q.posted = append(q.posted, a)
-	q.todo.Store(true)
+	q.todo.Set(true)
 	return nil
 }
 
@@ -81,13 +84,13 @@ func (q *QueuePair) advance(in transport.Receiver) (moved bool) {
 		q.posted = slices.Delete(q.posted, i, i+1)
 		in.Pulled(id, err)
 	}
-	q.todo.Store(todo)
+	q.todo.Set(todo)
 	return moved
 }
 
 // copyFor moves one access on; true when it has ended.
 func (q *QueuePair) copyFor(a *access, budget *int) (ended bool) {
-	if !a.write && a.shared == nil && a.alone == 0 && len(a.here) >= sharedRead {
+	if !a.write && a.shared == nil && a.alone == 0 && len(a.here) >= sharedRead && (len(a.here) >= sharedMany || len(q.posted) == 1) {
 		q.share(a)
 	}
 	if a.shared != nil {
@@ -102,7 +105,7 @@ func (q *QueuePair) copyFor(a *access, budget *int) (ended bool) {
 	case !q.alive():
 		// What was read may be another process's: the number is used again.
 		a.err = fmt.Errorf("%s: %w", q.peer, transport.ErrBroken)
-	case a.err == nil && q.grant(a).gen.Load() != a.key.Remote[1]:
+	case a.err == nil && atomic.LoadUint64(&q.grant(a).gen) != a.key.Remote[1]:
 		a.err = fmt.Errorf("%s has withdrawn the memory", q.peer)
 	}
 	return true
@@ -139,7 +142,7 @@ func (q *QueuePair) write(a *access, there uint64, part []byte) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	if !q.alive() || g.gen.Load() != a.key.Remote[1] {
+	if !q.alive() || atomic.LoadUint64(&g.gen) != a.key.Remote[1] {
 		return nil // copyFor says why
 	}
 	return q.memory.write(there, part)

@@ -7,3 +7,8 @@ func prefetchWrite(b []byte) { prefetchLines(unsafe.SliceData(b), len(b)) }
 
 //go:noescape
 func prefetchLines(p *byte, n int)
+
+// prefetchRead makes this core fetch the line of p, to read it soon.
+//
+//go:noescape
+func prefetchRead(p *uint64)

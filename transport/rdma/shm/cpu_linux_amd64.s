@@ -11,3 +11,9 @@ next:
 	SUBQ $64, CX
 	JGT  next
 	RET
+
+// func prefetchRead(p *uint64)
+TEXT ·prefetchRead(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	PREFETCHT0 (AX)
+	RET

@@ -24,23 +24,26 @@ type lane struct {
 	slots []slot
 	cells []cell // as many as slots, or none
 	data  []byte
-	freed *word // slots that the receiver has freed
-	shift int   // of a position, to its lap
+	freed *word  // slots that the receiver has freed
+	shift int    // of a position, to its lap
+	first uint64 // index of the slot at position 0
 }
 
-func newLane(slots []slot, cells []cell, data []byte, freed *word) lane {
-	return lane{slots, cells, data, freed, bits.TrailingZeros(uint(len(slots)))}
-}
-
-// lanes of d, in the order of rdma.Lane.
-func (d *direction) lanes() [2]lane {
+// lanes of the direction i, in the order of rdma.Lane.
+//
+// The two directions begin half a page apart. Two processes that answer each
+// other go through both in step, and a processor takes a load for one of what it
+// has just stored, and waits, where the two addresses differ only by whole pages.
+func (d *directions) lanes(i int) [2]lane {
+	const halfPage = pageLen / 2 / 64
+	dir, first := &d[i], uint64(i*halfPage)
 	return [2]lane{
-		newLane(d.eager[:], d.cells[:], d.eagerData[:], &d.heads[0]),
-		newLane(d.bulk[:], nil, d.bulkData[:], &d.heads[1]),
+		{dir.eager[:], dir.cells[:], dir.eagerData[:], &dir.heads[0], bits.TrailingZeros(eagerSlots), first},
+		{dir.bulk[:], nil, dir.bulkData[:], &dir.heads[1], bits.TrailingZeros(bulkSlots), first},
 	}
 }
 
-func (l *lane) index(pos uint64) uint64 { return pos & uint64(len(l.slots)-1) }
+func (l *lane) index(pos uint64) uint64 { return (l.first + pos) & uint64(len(l.slots)-1) }
 func (l *lane) lapOf(pos uint64) uint64 { return uint64(uint32(pos>>l.shift + 1)) }
 
 // cell is that of the slot at pos. Neighbours lie in two pages by turns: when the
@@ -162,7 +165,7 @@ type recvLane struct {
 }
 
 func newRecvLane(l lane) recvLane {
-	return recvLane{lane: l, slot: &l.slots[0], lap: l.lapOf(0)}
+	return recvLane{lane: l, slot: &l.slots[l.index(0)], lap: l.lapOf(0)}
 }
 
 // ready says that there is a message.

@@ -61,12 +61,12 @@ func (d *discard) Pulled(_ uint64, err error) { d.pulled = append(d.pulled, err)
 
 func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
 	for _, n := range []uint64{maxBody + 1, 1<<32 - 1, 1 << 31} {
-		q, peer, _ := alone(t)
+		q, _, _ := alone(t)
 		var watch sync.WaitGroup
 		watch.Go(q.watch)
 		woken := make(chan struct{}, 1)
 		q.NotifyCQ(func() { woken <- struct{}{} })
-		peer[1].eager[0].word = 1<<32 | n
+		q.recv[rdma.Eager].slot.word = 1<<32 | n
 		in := &discard{t: t}
 		_, err := q.PollCQ(in)
 		require.ErrorIs(t, err, transport.ErrBroken)

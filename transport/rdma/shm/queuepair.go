@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/barrier"
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -58,7 +59,7 @@ type QueuePair struct {
 	fences  bool // the two processes have no barriers. See package barrier
 	fence   atomic.Uint32
 	state   atomic.Uint32
-	todo    atomic.Bool   // an access waits for PollCQ
+	todo    release.Bool  // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
 	helping atomic.Bool   // PollCQ writes to the peer's memory
 	gone    atomic.Bool   // the peer's end of the socket is closed
@@ -82,7 +83,7 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 		domain: d, segment: seg, out: &seg.dirs[out], in: &seg.dirs[1-out], sock: sock, raw: raw,
 		began: time.Now().Add(-knownAlive), // nothing is known yet
 	}
-	send, recv := q.out.lanes(), q.in.lanes()
+	send, recv := seg.dirs.lanes(out), seg.dirs.lanes(1-out)
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.send[l], q.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
 	}
@@ -219,7 +220,7 @@ func (q *QueuePair) abandon(in transport.Receiver) {
 	q.drained.Do(q.drain)
 	posted := q.posted
 	q.posted = nil
-	q.todo.Store(false)
+	q.todo.Set(false)
 	for _, a := range posted {
 		in.Pulled(a.id, q.Err())
 	}
@@ -243,7 +244,7 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 // due says that PollCQ would make progress, or that a full lane has room. Where
 // it is false, the peer has been asked to ring.
 func (q *QueuePair) due() bool {
-	due := q.state.Load() != 0 || q.todo.Load()
+	due := q.state.Load() != 0 || q.todo.Get()
 	for l := range rdma.Lane(rdma.Lanes) {
 		due = due || q.recv[l].filled()
 		if at := q.send[l].fullAt.Load(); at != 0 {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
 
@@ -15,7 +16,7 @@ import (
 // itself in, and then looks: either deregister sees it and waits, or it sees
 // that the region is gone.
 type grant struct {
-	gen     atomic.Uint64 // that is registered here; 0: none
+	gen     uint64        // that is registered here; 0: none
 	writers atomic.Uint64 // the peer's writes in progress
 }
 
@@ -57,7 +58,7 @@ func (r *regionTable) register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 		gen |= writable
 	}
 	r.live[i] = region{gen, buf}
-	r.grants[i].gen.Store(gen)
+	release.Store64(&r.grants[i].gen, gen)
 	return rdma.Key{
 		Addr:   uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))),
 		Len:    uint64(len(buf)),
@@ -74,12 +75,13 @@ func (r *regionTable) deregister(k rdma.Key) *grant {
 	if i >= maxRegions || gen == 0 || r.live[i].gen != gen {
 		return nil
 	}
-	r.grants[i].gen.Store(0)
 	r.live[i] = region{}
 	r.free = append(r.free, int(i))
 	if gen&writable == 0 {
+		release.Store64(&r.grants[i].gen, 0)
 		return nil
 	}
+	atomic.StoreUint64(&r.grants[i].gen, 0) // before the look at writers
 	return &r.grants[i]
 }
 
