@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	sharedRead = 64 << 10  // a read from this length on is shared with the peer,
-	sharedMany = 128 << 10 //   where there are several, from this
+	sharedRead = 64 << 10  // a read from this length on may be shared with the peer,
+	sharedBusy = 512 << 10 // also when both have other things to do
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
 	aloneBytes = 128 << 10 // in one call
 	drainTime  = time.Second
@@ -90,7 +90,7 @@ func (q *QueuePair) advance(in transport.Receiver) (moved bool) {
 
 // copyFor moves one access on; true when it has ended.
 func (q *QueuePair) copyFor(a *access, budget *int) (ended bool) {
-	if !a.write && a.shared == nil && a.alone == 0 && len(a.here) >= sharedRead && (len(a.here) >= sharedMany || len(q.posted) == 1) {
+	if !a.write && a.shared == nil && a.alone == 0 && q.shares(len(a.here)) {
 		q.share(a)
 	}
 	if a.shared != nil {
@@ -146,6 +146,12 @@ func (q *QueuePair) write(a *access, there uint64, part []byte) error {
 		return nil // copyFor says why
 	}
 	return q.memory.write(there, part)
+}
+
+// shares tells whether to share a read of n bytes. To divide a short one is
+// worth it if the peer waits for nothing else: not where it reads from here too.
+func (q *QueuePair) shares(n int) bool {
+	return n >= sharedBusy || n >= sharedRead && len(q.posted) == 1 && !q.regions.any()
 }
 
 // share opens a transfer for a, if there is one to be had.

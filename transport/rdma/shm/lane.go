@@ -35,7 +35,7 @@ type lane struct {
 // other go through both in step, and a processor takes a load for one of what it
 // has just stored, and waits, where the two addresses differ only by whole pages.
 func (d *directions) lanes(i int) [2]lane {
-	const halfPage = pageLen / 2 / 64
+	const halfPage = pageLen / 2 / slotLen
 	dir, first := &d[i], uint64(i*halfPage)
 	return [2]lane{
 		{dir.eager[:], dir.cells[:], dir.eagerData[:], &dir.heads[0], bits.TrailingZeros(eagerSlots), first},

@@ -85,6 +85,13 @@ func (r *regionTable) deregister(k rdma.Key) *grant {
 	return &r.grants[i]
 }
 
+// any tells whether the peer can reach any region now.
+func (r *regionTable) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.free) < maxRegions
+}
+
 // lookup is the first n bytes of the region that k names, if it is registered
 // for reading.
 func (r *regionTable) lookup(k rdma.Key, n uint64) ([]byte, bool) {

@@ -17,9 +17,10 @@ import (
 // The geometry of a segment, the same in all processes of a job.
 const (
 	maxBody    = 64 << 10
-	inlineLen  = 16      // bytes of body in a slot
+	inlineLen  = 80 // bytes of body in a slot
+	slotLen    = 128
 	cellLen    = 1 << 10 // and beside it, in the eager lane
-	eagerSlots = 512
+	eagerSlots = 256
 	eagerBytes = 512 << 10
 	bulkSlots  = 64
 	bulkBytes  = 1 << 20
@@ -29,14 +30,15 @@ const (
 	maxRegions   = 256 // registered at a time
 )
 
-// A slot is one message, or the beginning of one. It is one cache line.
+// A slot is one message, or the beginning of one. It is a pair of cache lines,
+// which processors fetch together; the shortest messages need one of them.
 type slot struct {
 	word   uint64 // lap<<32 | length of the body; last to be written. See lane.go
 	header [transport.HeaderLen]byte
 	inline [inlineLen]byte
 }
 
-const _ = -(unsafe.Sizeof(slot{}) ^ 64) // slots are 64 bytes
+const _ = -(unsafe.Sizeof(slot{}) ^ slotLen)
 
 // A cell belongs to a slot and holds bodies that do not fit there. Two cells of
 // consecutive messages are never neighbours. See lane.cell.
@@ -118,6 +120,13 @@ func mapSegment(f *os.File) (*segment, error) {
 		return nil, fmt.Errorf("map %d bytes of shared memory: %w", segmentBytes, err)
 	}
 	s := &segment{dirs: (*directions)(unsafe.Pointer(unsafe.SliceData(mem)))}
+	for i := range s.dirs {
+		// Without the pages of the slots each of the first messages would have to
+		// wait for one. Where the kernel cannot do this, they do.
+		first := int(uintptr(unsafe.Pointer(&s.dirs[i].eager)) - uintptr(unsafe.Pointer(s.dirs)))
+		end := (i + 1) * int(unsafe.Sizeof(direction{}))
+		_ = unix.Madvise(mem[first&^(pageLen-1):end], unix.MADV_POPULATE_WRITE)
+	}
 	runtime.AddCleanup(s, func(mem []byte) { unix.Munmap(mem) }, mem)
 	return s, nil
 }
