@@ -114,6 +114,12 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 // may have it in their caches, and what was just written to b they cannot.
 func (s *series) allgatherBlocks(in, b []byte, l *layout) error {
 	switch size := s.c.size; {
+	case s.central(len(b)):
+		l.put(b, s.c.rank, in)
+		if err := s.reportTo(0, in, func(i int) []byte { return l.of(b, i) }); err != nil {
+			return err
+		}
+		return s.bcastDirect(b, 0)
 	case s.few(len(b)):
 		sent, into := repeated(in, size), l.divided(b)
 		if err := s.exchange(&sent, &into); err != nil {

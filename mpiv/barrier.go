@@ -5,7 +5,8 @@ import "context"
 // Barrier returns when all ranks of c have called it.
 //
 // By dissemination: Hensgen, Finkel and Manber, "Two Algorithms for Barrier
-// Synchronization" (IJPP 1988).
+// Synchronization" (IJPP 1988). Ranks that share cores report to one of them,
+// which lets all go.
 func Barrier(ctx context.Context, c *Comm) error {
 	s := c.begin(ctx, opBarrier, -1)
 	return s.barrier()
@@ -19,6 +20,12 @@ func Ibarrier(ctx context.Context, c *Comm) Request {
 func (s *series) barrier() error {
 	if err := s.usable(true); err != nil {
 		return err
+	}
+	if s.central(0) {
+		if err := s.reportTo(0, nil, nil); err != nil {
+			return err
+		}
+		return s.bcastDirect(nil, 0)
 	}
 	for d := 1; d < s.c.size; d <<= 1 {
 		to, from := (s.c.rank+d)%s.c.size, (s.c.rank-d+s.c.size)%s.c.size

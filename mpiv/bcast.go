@@ -21,10 +21,12 @@ func Ibcast[T Elem](ctx context.Context, c *Comm, data []T, root int) Request {
 }
 
 // From this length and number of ranks on, a broadcast is a scatter and an
-// allgather: then twice the bytes cost less than the depth of a tree.
+// allgather: then twice the bytes cost less than the depth of a tree. Up to
+// another length few ranks all fetch the data from the memory of root.
 const (
-	bcastLong  = 64 << 10
-	bcastRanks = 8
+	bcastLong       = 64 << 10
+	bcastRanks      = 8
+	bcastDirectLong = 256 << 10
 )
 
 func (s *series) bcast(data []byte, plain bool, root int) error {
@@ -32,7 +34,7 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 		return err
 	}
 	switch {
-	case s.few(0) && s.small(data):
+	case s.few(0) && s.small(data), s.c.size <= directRanks && len(data) <= bcastDirectLong && s.c.box.Engine().Shared():
 		return s.bcastDirect(data, root)
 	case len(data) < bcastLong || s.c.size < bcastRanks:
 		return s.bcastTree(data, root)
@@ -65,12 +67,19 @@ func (s *series) bcastDirect(data []byte, root int) error {
 	if s.c.rank != root {
 		return s.recv(data, root)
 	}
-	for d := 1; d < s.c.size; d++ {
-		if err := s.send(data, s.at(root+d)); err != nil {
-			return err
+	if s.small(data) {
+		for d := 1; d < s.c.size; d++ {
+			if err := s.send(data, s.at(root+d)); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
+	w := window{s: *s}
+	for d := 1; d < s.c.size; d++ {
+		w.send(data, s.at(root+d))
+	}
+	return w.wait()
 }
 
 func (s *series) bcastTree(data []byte, root int) error {

@@ -17,6 +17,35 @@ func (s *series) few(n int) bool {
 	return size > 2 && (size <= directRanksShort || size <= directRanks && n >= pieceLen)
 }
 
+// Ranks that share cores must get their turn before they can answer, so what
+// costs is how often a rank has to wait, and after that the number of messages.
+// Short data then goes to one rank, which sends the result to all: each waits
+// once, and for the fewest messages that there can be.
+const centralRanks = 32
+
+// central tells whether to do so where a message has up to n bytes.
+func (s *series) central(n int) bool {
+	return n <= eagerLen && s.c.size > 2 && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
+}
+
+// reportTo sends part to root, which receives the part of rank i in into(i).
+func (s *series) reportTo(root int, part []byte, into func(i int) []byte) error {
+	if s.c.rank != root {
+		return s.send(part, root)
+	}
+	for d := 1; d < s.c.size; d++ {
+		from := s.at(root + d)
+		var b []byte
+		if into != nil {
+			b = into(from)
+		}
+		if err := s.recv(b, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // parts is a piece of memory for each of few ranks.
 type parts [directRanks][]byte
 
@@ -220,6 +249,12 @@ func (f *folding) reduceInto(in, dst []byte, l *layout, p *parts) error {
 // allreduceDirect exchanges all of short data, or parts of long data to be
 // combined and then their results.
 func (f *folding) allreduceDirect(in, out []byte) (err error) {
+	if !f.long && f.s.central(len(in)) {
+		if err := f.reduceToRoot(in, out, 0); err != nil {
+			return err
+		}
+		return f.s.bcastDirect(out, 0)
+	}
 	if !f.long {
 		room := takeScratch(len(in) * (f.s.c.size - 1))
 		defer room.freeUnless(&err)
@@ -251,22 +286,7 @@ func (f *folding) allreduceDirect(in, out []byte) (err error) {
 func (f *folding) reduceDirect(in, out []byte) (err error) {
 	rank, size := f.s.c.rank, f.s.c.size
 	if !f.long {
-		if rank != f.root {
-			return f.s.send(in, f.root)
-		}
-		room := takeScratch(len(in) * (size - 1))
-		defer room.freeUnless(&err)
-		p := f.s.received(room.b, in)
-		w := window{s: *f.s}
-		for d := 1; d < size; d++ {
-			from := f.s.at(rank - d)
-			w.recv(p[from], from)
-		}
-		if err := w.wait(); err != nil {
-			return err
-		}
-		f.combineAll(out, &p)
-		return nil
+		return f.reduceToRoot(in, out, f.root)
 	}
 	l := evenly(f.elem, f.n, size)
 	if rank == f.root {
@@ -282,4 +302,34 @@ func (f *folding) reduceDirect(in, out []byte) (err error) {
 		return err
 	}
 	return f.s.send(room.b, f.root)
+}
+
+// reduceToRoot sends all data to root, which combines it.
+func (f *folding) reduceToRoot(in, out []byte, root int) (err error) {
+	rank, size := f.s.c.rank, f.s.c.size
+	if rank != root {
+		return f.s.send(in, root)
+	}
+	room := takeScratch(len(in) * (size - 1))
+	defer room.freeUnless(&err)
+	p := f.s.received(room.b, in)
+	if f.s.small(in) {
+		for d := 1; d < size; d++ {
+			from := f.s.at(rank + d)
+			if err := f.s.recv(p[from], from); err != nil {
+				return err
+			}
+		}
+	} else {
+		w := window{s: *f.s}
+		for d := 1; d < size; d++ {
+			from := f.s.at(rank + d)
+			w.recv(p[from], from)
+		}
+		if err := w.wait(); err != nil {
+			return err
+		}
+	}
+	f.combineAll(out, &p)
+	return nil
 }

@@ -46,6 +46,8 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
+	case s.c.size <= directRanksShort && len(in) <= reduceLongShared && s.c.box.Engine().Shared():
+		return f.reduceToRoot(in, out, root)
 	case s.c.size > 2 && s.c.size <= directRanks:
 		return f.reduceDirect(in, out)
 	case f.out:
@@ -89,11 +91,13 @@ type folding struct {
 }
 
 // reduceLong is the length in bytes from which on a reduction divides the data
-// among the ranks.
-// Two ranks exchange all of more, since that is but one message each.
+// among the ranks. Two ranks exchange all of more, since that is but one message
+// each, and where root can fetch the data of few from their memory it does so up
+// to another length.
 const (
-	reduceLong    = 8 << 10
-	reduceLongTwo = 2 << 20
+	reduceLong       = 8 << 10
+	reduceLongTwo    = 2 << 20
+	reduceLongShared = 256 << 10
 )
 
 func (s *series) folding(r *reduction, elem, n, root int) folding {

@@ -30,7 +30,7 @@ func mpiv(words string, cores int) contender {
 			placement := []string{"--bind-to", "core"}
 			switch {
 			case s.crowded(cores):
-				placement = []string{"--oversubscribe"}
+				placement = append(placement, "--oversubscribe")
 			case s.name == "latency_mt":
 				placement = nil
 			}
@@ -69,9 +69,8 @@ next:
 //   - pml ob1 with its own shared memory transport (vader, which picks the
 //     kernel's single copy by itself) or its TCP transport on the loopback
 //     interface; with the UCX layer it was slower.
-//   - one core for each rank where there are enough, otherwise no binding and
-//     mpi_yield_when_idle, without which a rank that waits keeps the core from
-//     the one it waits for.
+//   - each rank on one core, where there are fewer with mpi_yield_when_idle,
+//     without which a rank that waits keeps the core from the one it waits for.
 //     That holds for latency_mt too, although its threads then share a core:
 //     unbound, some of its sizes took a thousand times as long.
 //   - the variables without which it does not start for root.
@@ -82,7 +81,7 @@ func openMPI(program string, cores int) contender {
 		command: func(s setting) ([]string, []string) {
 			argv := []string{"mpirun.openmpi", "-n", strconv.Itoa(s.ranks)}
 			if s.crowded(cores) {
-				argv = append(argv, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
+				argv = append(argv, "--oversubscribe", "--bind-to", "core:overload-allowed", "--mca", "mpi_yield_when_idle", "1")
 			} else {
 				argv = append(argv, "--bind-to", "core")
 			}

@@ -29,7 +29,7 @@ func TestCommands(t *testing.T) {
 		"Open MPI, a core each, shared memory": {openMPI("./osu", 2), atRanks(2, "shm", "bw"),
 			root + "mpirun.openmpi -n 2 --bind-to core --mca pml ob1 --mca btl self,vader ./osu bw -s 8 -i 200 -x 100"},
 		"Open MPI, crowded, TCP": {openMPI("./osu", 2), atRanks(4, "tcp", "bcast"),
-			root + "mpirun.openmpi -n 4 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo ./osu bcast -s 8 -i 200 -x 100"},
+			root + "mpirun.openmpi -n 4 --oversubscribe --bind-to core:overload-allowed --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo ./osu bcast -s 8 -i 200 -x 100"},
 		"MPICH, a core each, shared memory": {mpich("./osu", 2), atRanks(2, "shm", "bw"),
 			"mpirun.mpich -n 2 -bind-to core ./osu bw -s 8 -i 200 -x 100"},
 		"MPICH, a core each, TCP": {mpich("./osu", 2), atRanks(2, "tcp", "bw"),
@@ -41,7 +41,7 @@ func TestCommands(t *testing.T) {
 		"mpiv, a core each": {mpiv(launch, 2), atRanks(2, "shm", "bw"),
 			"run -n 2 --bind-to core --transport=shm bench bw -s 8 -i 200 -x 100"},
 		"mpiv, crowded": {mpiv(launch, 2), atRanks(4, "tcp", "bw"),
-			"run -n 4 --oversubscribe --transport=tcp bench bw -s 8 -i 200 -x 100"},
+			"run -n 4 --bind-to core --oversubscribe --transport=tcp bench bw -s 8 -i 200 -x 100"},
 		"mpiv, a test without options": {mpiv(launch, 4), setting{test{name: "init"}, 4, "shm"},
 			"run -n 4 --bind-to core --transport=shm bench init"},
 	} {

@@ -49,7 +49,10 @@ type Config struct {
 
 	Unexpected int           // bytes of unexpected messages a rank holds before its peers must offer. Zero means 4 MiB.
 	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
-	Crowded    bool          // the host has more ranks than cores: give the core away while polling
+
+	// What collectives choose by, so it must be the same in all processes.
+	Crowded bool // a host has more processes than cores. Calls that poll then give the core away
+	Shared  bool // all processes are on one host and pull from each other's memory
 
 	// Stepped leaves all work to the caller's Progress: the engine starts no
 	// goroutine and no timer. For simulators.
@@ -172,6 +175,12 @@ func New(cfg Config) *Engine {
 	}
 	return e
 }
+
+// Crowded is Config.Crowded.
+func (e *Engine) Crowded() bool { return e.cfg.Crowded }
+
+// Shared is Config.Shared.
+func (e *Engine) Shared() bool { return e.cfg.Shared }
 
 // Size is the number of ranks in the world.
 func (e *Engine) Size() int { return len(e.peers) }

@@ -112,8 +112,10 @@ type spin struct {
 // while somebody else polls. True when the budget is spent.
 func (e *Engine) pause(s *spin, polling bool) bool {
 	s.polls++
-	release.Pause()
 	crowded := e.spin.yieldOS || e.crowded.Load()
+	if !crowded {
+		release.Pause()
+	}
 	switch {
 	case crowded:
 		if e.spin.yieldGo {

@@ -155,7 +155,7 @@ func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
 		Fail:     p.failed,
 		Log:      log,
 	}
-	here, onHost := s.Processes[p.index].Host, 0
+	onHost := make(map[string]int)
 	addrs := make([][]transport.Addr, len(s.Processes))
 	for i, q := range s.Processes {
 		ranks := make([]topology.Rank, len(q.Ranks))
@@ -166,11 +166,10 @@ func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
 		for _, a := range q.Addrs {
 			addrs[i] = append(addrs[i], transport.Addr(a))
 		}
-		if q.Host == here {
-			onHost++
-		}
+		onHost[q.Host]++
+		cfg.Crowded = cfg.Crowded || onHost[q.Host] > s.Cores
 	}
-	cfg.Crowded = onHost > s.Cores
+	cfg.Shared = len(onHost) == 1 && endpoints[0].Addr().Network() == "shm"
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).
