@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	sharedRead = 64 << 10  // a read from this length on may be shared with the peer,
+	sharedRead = 128 << 10 // a read from this length on may be shared with the peer,
 	sharedBusy = 512 << 10 // also when both have other things to do
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
 	aloneBytes = 128 << 10 // in one call

@@ -31,9 +31,6 @@ const closed = 1<<32 - 1 // in place of the next chunk
 // chunk is the length of all chunks of a transfer but the last: small enough to
 // be shared, and long enough that the calls do not matter.
 func chunk(length uint64) uint64 {
-	if length <= 64<<10 {
-		return 32 << 10
-	}
 	if length <= 256<<10 {
 		return 64 << 10
 	}
