@@ -22,7 +22,7 @@ func (s *series) barrier() error {
 		return err
 	}
 	if s.central(0) {
-		if err := s.reportTo(0, nil, nil); err != nil {
+		if err := s.reportTo(0, nil, func(int) []byte { return nil }); err != nil {
 			return err
 		}
 		return s.bcastDirect(nil, 0)

@@ -105,6 +105,9 @@ func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 func (s *series) send(data []byte, to int) error {
 	m := s.m
 	m.Peer = s.c.world(to)
+	if s.c.box.TrySend(m, data) {
+		return nil
+	}
 	return s.explain(s.c.box.Send(s.ctx, s.call, m, data, engine.Standard), to)
 }
 
@@ -113,6 +116,9 @@ func (s *series) recv(into []byte, from int) error {
 	m := s.m
 	m.Peer = s.c.world(from)
 	st, err := s.c.box.Recv(s.ctx, s.call, m, into)
+	if err == nil && st.Bytes == len(into) {
+		return nil
+	}
 	return s.explain(wrongLength(st, into, err), from)
 }
 

@@ -33,13 +33,14 @@ func (s *series) reportTo(root int, part []byte, into func(i int) []byte) error 
 	if s.c.rank != root {
 		return s.send(part, root)
 	}
+	return s.collect(into)
+}
+
+// collect receives into(i) from each other rank i, one after the other.
+func (s *series) collect(into func(i int) []byte) error {
 	for d := 1; d < s.c.size; d++ {
-		from := s.at(root + d)
-		var b []byte
-		if into != nil {
-			b = into(from)
-		}
-		if err := s.recv(b, from); err != nil {
+		from := s.at(s.c.rank + d)
+		if err := s.recv(into(from), from); err != nil {
 			return err
 		}
 	}
@@ -314,11 +315,8 @@ func (f *folding) reduceToRoot(in, out []byte, root int) (err error) {
 	defer room.freeUnless(&err)
 	p := f.s.received(room.b, in)
 	if f.s.small(in) {
-		for d := 1; d < size; d++ {
-			from := f.s.at(rank + d)
-			if err := f.s.recv(p[from], from); err != nil {
-				return err
-			}
+		if err := f.s.collect(func(i int) []byte { return p[i] }); err != nil {
+			return err
 		}
 	} else {
 		w := window{s: *f.s}

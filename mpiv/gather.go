@@ -66,6 +66,9 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 
 // gatherFrom receives the blocks of out from the other ranks.
 func (s *series) gatherFrom(out []byte, l *layout) error {
+	if l.counts == nil && s.small(l.of(out, 0)) {
+		return s.collect(func(i int) []byte { return l.of(out, i) })
+	}
 	w := window{s: *s}
 	for i := 1; i < s.c.size; i++ {
 		from := s.at(s.c.rank + i)

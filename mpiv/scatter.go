@@ -75,6 +75,15 @@ func (s *series) pick(in, out []byte, l *layout) error {
 
 // scatterTo sends the blocks of in to the other ranks.
 func (s *series) scatterTo(in []byte, l *layout) error {
+	if l.counts == nil && s.small(l.of(in, 0)) {
+		for i := 1; i < s.c.size; i++ {
+			to := s.at(s.c.rank + i)
+			if err := s.send(l.of(in, to), to); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	w := window{s: *s}
 	for i := 1; i < s.c.size; i++ {
 		to := s.at(s.c.rank + i)
