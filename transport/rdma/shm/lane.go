@@ -178,7 +178,8 @@ func (l *recvLane) take(in transport.Receiver) (ok bool) {
 	if n > maxBody {
 		return false
 	}
-	l.header = l.slot.header // the peer could change it while in looks at it
+	prefetchRead(&l.slots[l.index(l.head+1)].word) // who polls looks at it next
+	l.header = l.slot.header                       // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
 		body = body[:n]
