@@ -48,6 +48,7 @@ func (k Kind) String() string {
 const (
 	Pressed   uint8 = 1 << iota // of Press: offer, do not send eagerly
 	Retracted                   // of Done: the body was not fetched and never will be; of Retract: that was understood
+	AckSoon                     // of Eager: its sender waits for the acknowledgement
 	flags                       // all below are known
 )
 

@@ -212,7 +212,7 @@ func (l *link) detach() {
 	for _, s := range l.dirty {
 		s.dirty = false
 	}
-	l.dirty, l.owedBytes = l.dirty[:0], 0
+	l.dirty, l.owedBytes, l.ackSoon = l.dirty[:0], 0, false
 	l.attention.Set(false)
 }
 

@@ -19,6 +19,11 @@ const (
 	eagerSent   = 64 << 10 // where they are sent after an Accept, and this one is written once
 )
 
+// lendLen is from which length on the log of eager messages has no copy of what
+// a non-blocking send was given: the request is not done before the message is
+// stable.
+const lendLen = 32 << 10
+
 // A link is the way to one other process: a connection, or none yet or for the
 // moment; what waits to be sent; and the log of what is sent and not stable.
 type link struct {
@@ -60,6 +65,7 @@ type link struct {
 	lanes     [2]incoming
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
+	ackSoon   bool      // the peer waits to be told
 	starting  []pull
 	pulls     []*op // under way, by id
 	freePulls []uint32
@@ -97,6 +103,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
+	case !flush && len(body) >= lendLen:
 	case l.logged+logCost(len(body)) <= l.e.cfg.LogBytes:
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
@@ -311,6 +318,12 @@ func (l *link) admit(x *entry) bool {
 	if l.logged+x.cost() > l.e.cfg.LogBytes {
 		return false
 	}
+	if len(x.body) >= lendLen {
+		x.lent = true
+		x.header.Flags |= wire.AckSoon
+		l.keep(x)
+		return true
+	}
 	l.own(x, x.body)
 	l.keep(x)
 	o := x.op
@@ -451,11 +464,14 @@ func (l *link) newEntry(s *stream) *entry {
 }
 
 func (l *link) freeEntry(x *entry) {
-	if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
+	if x.lent {
+		x.op.entry = nil
+		x.op.finish()
+	} else if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
 		l.e.bufs.put(x.body)
 	}
 	x.body, x.op, x.stream = nil, nil, nil
-	x.kept, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false
+	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false, false
 	x.lnext = l.free
 	l.free = x
 }

@@ -173,6 +173,9 @@ func (l *link) Arrived(header, body []byte) {
 
 func (l *link) arrivedEager(in *incoming) {
 	h, s := &in.header, in.stream
+	if h.Flags&wire.AckSoon != 0 {
+		l.ackSoon = true
+	}
 	if h.Seq <= s.got {
 		s.dirty = false // so that it is told again what we have
 		l.owe(s, in.length)
@@ -462,7 +465,7 @@ func (l *link) sendAcks() {
 		l.dirty = l.dirty[:copy(l.dirty, l.dirty[n:])]
 		l.control(wire.Header{Kind: wire.Ack}, body[:n*wire.StreamAckLen])
 	}
-	l.owedBytes = 0
+	l.owedBytes, l.ackSoon = 0, false
 	l.pump()
 }
 

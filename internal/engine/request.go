@@ -256,6 +256,9 @@ func (o *op) cancelSend() bool {
 	// A message that has its number must be sent: an Offer can be retracted,
 	// and what has not left is made one.
 	if x.header.Kind == wire.Eager {
+		if x.lent {
+			return false // it may have arrived
+		}
 		if l.stuck == stuckQueue && l.queue.head == x {
 			return false // it is leaving
 		}

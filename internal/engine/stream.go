@@ -82,6 +82,7 @@ type entry struct {
 	stream *stream
 
 	kept       bool     // it is in its stream's and its link's log
+	lent       bool     //   with the program's body, until it is stable
 	queued     bool     // it is in link.queue
 	gone       bool     // stable while queued to be sent again: skip and free
 	streaming  bool     // it is in link.bulk

@@ -169,7 +169,7 @@ func (e *Engine) pollAll() (moved bool) {
 		if l.attention.Get() && l.service() {
 			moved = true
 		}
-		if l.owedBytes > e.ackEvery {
+		if l.owedBytes > e.ackEvery || l.ackSoon && !m {
 			l.mu.Lock()
 			l.sendAcks()
 			l.mu.Unlock()
@@ -215,6 +215,13 @@ func (e *Engine) Progress() {
 // leave gives up polling. If goroutines sleep, the connections are armed, so
 // that somebody goes on when something comes.
 func (e *Engine) leave() {
+	for _, l := range *e.active.Load() {
+		if l.ackSoon {
+			l.mu.Lock()
+			l.sendAcks()
+			l.mu.Unlock()
+		}
+	}
 	release.Store32(&e.polls, e.polls+1)
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
