@@ -56,6 +56,9 @@ func (s *series) allgather(in, out []byte, elem, n, room int, plain bool) error 
 	if err := s.placeable(in, out, &l); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	return s.allgatherBlocks(in, out, &l)
 }
 
@@ -82,6 +85,9 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 	if err := s.placeable(in, out, &l); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	if total <= allgatherShort {
 		return s.allgatherBlocks(in, out, &l)
 	}
@@ -91,6 +97,9 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 // allgatherPacked is for short parts that lie apart.
 func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err error) {
 	if err := s.place(in, out, l); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
 		return err
 	}
 	packed, err := s.arranged("out", l.elem, l.counts, nil, total)

@@ -38,6 +38,12 @@ func (s *series) allreduce(in, out []byte, elem, n, room int, plain bool, r *red
 	if err := s.apart(in, out); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if r.own {
+		return s.watched(func() error { return s.allreduceBytes(in, out, elem, n, r) })
+	}
 	return s.allreduceBytes(in, out, elem, n, r)
 }
 

@@ -60,12 +60,15 @@ func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) (err er
 	if n%size != 0 {
 		return s.fail(fmt.Errorf("%w: len(in) is %d, want a multiple of %d", ErrCount, n, size))
 	}
+	if err := s.apart(in, out); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	l := equal(elem, n/size, size)
 	k := len(in) / size
 	if k <= bruckLen && size >= bruckRanks {
-		if err := s.apart(in, out); err != nil {
-			return err
-		}
 		return s.alltoallBruck(in, out, k)
 	}
 	if same(in, out) {
@@ -73,9 +76,6 @@ func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) (err er
 		defer room.freeUnless(&err)
 		copy(room.b, in)
 		in = room.b
-	}
-	if err := s.apart(in, out); err != nil {
-		return err
 	}
 	return s.alltoallPairs(in, out, &l, &l)
 }
@@ -166,6 +166,9 @@ func (s *series) alltoallv(in, out []byte, elem, n, room int, plain bool, inCoun
 	}
 	if overlap(in, out) {
 		return s.fail(fmt.Errorf("%w: in and out must be apart", ErrOverlap))
+	}
+	if err := s.enter(); err != nil {
+		return err
 	}
 	return s.alltoallPairs(in, out, &from, &to)
 }

@@ -18,7 +18,7 @@ func Ibarrier(ctx context.Context, c *Comm) Request {
 }
 
 func (s *series) barrier() error {
-	if err := s.usable(true); err != nil {
+	if err := s.enter(); err != nil {
 		return err
 	}
 	if s.central(0) {

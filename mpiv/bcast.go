@@ -33,6 +33,9 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 	if err := s.rooted(plain, root); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	switch {
 	case s.few(0) && s.small(data), s.c.size <= directRanks && len(data) <= bcastDirectLong && s.c.box.Engine().Shared():
 		return s.bcastDirect(data, root)

@@ -95,8 +95,8 @@ type series struct {
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	s := series{c: c, ctx: ctx, call: op.call(),
 		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
-	if c.state.options.Check {
-		c.state.history.note(s.m.Context, s.m.Tag, op)
+	if c.state.looks.Load() {
+		s.look(op)
 	}
 	return s
 }
@@ -182,16 +182,18 @@ func (s *series) explain(err error, peer int) error {
 	if err == nil {
 		return nil
 	}
-	s.c.state.history.abandon()
+	if why, ok := errors.AsType[*engine.AbandonedError](err); ok {
+		return s.told(why)
+	}
 	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
 		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
 			s.m.Tag, s.c.name, describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
 	}
-	return s.c.fail(s.call.Op, peer, -1, err)
+	return s.failed(err, peer)
 }
 
 // fail wraps an error that concerns no one peer.
-func (s *series) fail(err error) error { return s.c.fail(s.call.Op, -1, -1, err) }
+func (s *series) fail(err error) error { return s.failed(err, -1) }
 
 // wants says of a length of the caller's that it does not fit.
 func (s *series) wants(what string, got, want int) error {
@@ -222,19 +224,15 @@ func (s *series) guard(run func(s *series) error) (err error) {
 	return run(s)
 }
 
-// usable says why the collective cannot be called with elements of a type that
-// is plain or not; nil if it can.
+// usable refuses elements of a type that is not plain.
 func (s *series) usable(plain bool) error {
-	switch {
-	case s.c.freed.Load():
-		return s.fail(ErrComm)
-	case !plain:
+	if !plain {
 		return s.fail(fmt.Errorf("%w; use BcastObj and its kind", ErrType))
 	}
 	return nil
 }
 
-// rooted is usable for a collective with a root.
+// rooted is usable for a collective with a root: it refuses one that there is not.
 func (s *series) rooted(plain bool, root int) error {
 	if err := s.usable(plain); err != nil {
 		return err

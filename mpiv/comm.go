@@ -25,10 +25,11 @@ const (
 // in different ones, or disagree on the root or a length, get ErrMismatch or
 // ErrCount where a message shows it.
 //
-// A rank that gives up a collective, because of an error or because its context
-// has ended, leaves those that need its messages waiting: until their own
-// contexts end, or the job finds that they wait for nothing. Later collectives
-// on the Comm are not disturbed.
+// When a rank gives up a collective, because of an error, a panic of its
+// reduction or the end of its context, all ranks that have not finished theirs
+// end it soon, with ErrAbandoned and what made the first give up. Later
+// collectives on the Comm work: each call has a number, and no message of one
+// can be taken for that of another. Ranks must go on with the same one.
 type Comm struct {
 	box     *engine.Box
 	rank    int
@@ -40,6 +41,7 @@ type Comm struct {
 	state   *rankState
 	series  atomic.Uint32 // number of the next collective
 	freed   atomic.Bool
+	wary    atomic.Bool // it was freed, or the rank looks: collectives look closer before they begin
 	odd     atomic.Bool // it was freed, or Options.Check is set: calls look closer
 	isWorld bool
 }
@@ -51,6 +53,7 @@ type rankState struct {
 	pendings pendings
 	history  history
 	options  Options
+	looks    atomic.Bool // Options.Check is set, or the rank has heard of an abandoned collective
 }
 
 // Options of a world.
@@ -75,6 +78,8 @@ func worldOf(b *engine.Box, opt Options) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
 		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt}}
 	c.odd.Store(opt.Check)
+	c.state.looks.Store(opt.Check)
+	b.Alarm(&c.state.looks)
 	c.state.contexts.Store(firstContext + contextStep)
 	b.NameContext(c.context, c.name)
 	return c
@@ -118,6 +123,7 @@ func (c *Comm) Free() error {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
 	}
 	c.odd.Store(true)
+	defer c.wary.Store(true)
 	if c.freed.Swap(true) {
 		return c.fail("Free", -1, -1, ErrComm)
 	}

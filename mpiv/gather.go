@@ -55,6 +55,9 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 			return err
 		}
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	switch {
 	case len(in) < treeLong && s.c.size > directRanks:
 		return s.gatherTree(in, out, &l, root)
@@ -131,6 +134,9 @@ func (s *series) gatherv(in, out []byte, elem, n, room int, plain bool, counts, 
 		return err
 	}
 	if s.c.rank != root {
+		if err := s.enter(); err != nil {
+			return err
+		}
 		return s.send(in, root)
 	}
 	l, err := s.arranged("out", elem, counts, displs, room)
@@ -142,6 +148,9 @@ func (s *series) gatherv(in, out []byte, elem, n, room int, plain bool, counts, 
 		return s.wants("len(in)", n, counts[root])
 	}
 	if err := s.place(in, out, &l); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
 		return err
 	}
 	return s.gatherFrom(out, &l)

@@ -56,9 +56,9 @@ var (
 		reflect.Uint8: oddTrue[uint8], reflect.Uint16: oddTrue[uint16], reflect.Uint32: oddTrue[uint32], reflect.Uint64: oddTrue[uint64],
 	})
 
-	bitAnd = reduction{"BAnd", true, bitwiseAnd}
-	bitOr  = reduction{"BOr", true, bitwiseOr}
-	bitXor = reduction{"BXor", true, bitwiseXor}
+	bitAnd = reduction{name: "BAnd", commutative: true, combine: bitwiseAnd}
+	bitOr  = reduction{name: "BOr", commutative: true, combine: bitwiseOr}
+	bitXor = reduction{name: "BXor", commutative: true, combine: bitwiseXor}
 )
 
 // sum does four elements at a time, with no bounds left to check.

@@ -14,7 +14,6 @@ type history struct {
 	mu    sync.Mutex // guards what follows
 	lines []pastCall // a ring once it has pastCalls
 	next  int
-	gone  bool // one was given up, so its messages may be left
 }
 
 const pastCalls = 256
@@ -40,13 +39,6 @@ func (h *history) note(context uint32, number int32, op collOp) {
 	h.next = (h.next + 1) % pastCalls
 }
 
-// abandon notes that a collective failed.
-func (h *history) abandon() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.gone = true
-}
-
 func (h *history) find(context uint32, number int32) (pastCall, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,16 +58,13 @@ func (c *Comm) leftovers() error {
 		return nil
 	}
 	h := &c.state.history
-	h.mu.Lock()
-	gone := h.gone
-	h.mu.Unlock()
 	var errs []error
 	for _, m := range c.box.Unreceived() {
 		e := &RankError{Op: "end", Comm: c.box.ContextName(m.Context), Rank: int(c.box.Rank()), Peer: int(m.Peer), Tag: int(m.Tag)}
 		switch mine, took := h.find(m.Context, m.Tag); {
 		case m.Check == 0:
 			e.Err = fmt.Errorf("%w by a rank that has finished", ErrUnreceived)
-		case gone:
+		case c.box.Abandoned(m.Context, m.Tag) != nil:
 			continue
 		case took:
 			e.Op, e.Where, e.Tag = mine.op.String(), mine.where, -1

@@ -145,11 +145,11 @@ func TestMismatches(t *testing.T) {
 	}
 }
 
-// A rank that gives up leaves the others waiting for as long as their own
-// contexts let them, and leaves no trace behind.
+// A rank that never enters a collective gives nothing up: the others wait until
+// the context of one of them ends. That leaves no trace behind.
 func TestAbandonedCollective(t *testing.T) {
 	runWorld(t, 3, func(ctx context.Context, c *Comm) error {
-		for n := range []int{1, 50_000} {
+		for _, n := range []int{1, 50_000} {
 			d, err := Dup(ctx, c)
 			if err != nil {
 				return err
@@ -159,7 +159,7 @@ func TestAbandonedCollective(t *testing.T) {
 				data := make([]int, n)
 				err := Allreduce(mine, d, data, data, Sum)
 				stop()
-				if !errors.Is(err, context.DeadlineExceeded) {
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrAbandoned) {
 					return fmt.Errorf("Allreduce without rank 1 = %v", err)
 				}
 			}

@@ -72,7 +72,7 @@ func BcastObj[V any](ctx context.Context, c *Comm, v V, root int) (V, error) {
 	if c.rank == root {
 		var err error
 		if b, err = encode(v); err != nil {
-			return v, errors.Join(s.fail(err), s.bcastAny(nil, -1, root))
+			return v, errors.Join(s.wrap(-1, err), s.bcastAny(nil, -1, root))
 		}
 	}
 	n := len(b)
@@ -83,7 +83,8 @@ func BcastObj[V any](ctx context.Context, c *Comm, v V, root int) (V, error) {
 	return got, s.wrap(root, err)
 }
 
-// wrap says whose value made err; nil if there is none.
+// wrap says whose value made err; nil if there is none. The collective goes on:
+// the other ranks learn of it in its messages.
 func (s *series) wrap(peer int, err error) error { return s.c.wrap(s.call.Op, peer, -1, err) }
 
 // bcastAny broadcasts n bytes, a length that only root knows; there -1 says
@@ -133,7 +134,7 @@ func GatherObj[V any](ctx context.Context, c *Comm, v V, root int) ([]V, error) 
 		return nil, err
 	}
 	if mistake != nil {
-		return nil, s.fail(mistake)
+		return nil, s.wrap(-1, mistake)
 	}
 	return decodeAll[V](s, all, lengths)
 }
@@ -181,7 +182,7 @@ func AllgatherObj[V any](ctx context.Context, c *Comm, v V) ([]V, error) {
 		return nil, err
 	}
 	if mistake != nil {
-		return nil, s.fail(mistake)
+		return nil, s.wrap(-1, mistake)
 	}
 	return decodeAll[V](s, all, lengths)
 }
@@ -199,7 +200,7 @@ func ScatterObj[V any](ctx context.Context, c *Comm, vs []V, root int) (V, error
 	lengths := make([]int64, c.size)
 	if c.rank == root {
 		if len(vs) != c.size {
-			mistake = s.wants("len(vs)", len(vs), c.size)
+			mistake = s.wrap(-1, fmt.Errorf("%w: len(vs) is %d, want %d", ErrCount, len(vs), c.size))
 		}
 		for i := 0; i < len(vs) && mistake == nil; i++ {
 			b, err := encode(vs[i])

@@ -19,6 +19,7 @@ type reduction struct {
 	name        string
 	commutative bool
 	combine     kernel // nil: not for this type
+	own         bool   // of the program, so it may panic
 }
 
 // A kernel leaves a∘b in dst, which may be a or b; all have the same length and
@@ -94,7 +95,7 @@ func MaxLoc[T Real]() Reduction[Loc[T]] { return builtin[Loc[T]](&maxLocs, kindO
 // this does not matter, which makes ReduceScatter of long data among many ranks
 // faster.
 func NewOp[T Elem](name string, f func(in, inout []T), commutative bool) Op[T] {
-	r := Reduction[T]{&reduction{name: name, commutative: commutative}}
+	r := Reduction[T]{&reduction{name: name, commutative: commutative, own: true}}
 	if f != nil {
 		r.r.combine = func(dst, a, b []byte) {
 			switch {

@@ -41,6 +41,16 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	} else {
 		out = nil
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if r.own {
+		return s.watched(func() error { return s.reduceBytes(in, out, elem, n, r, root) })
+	}
+	return s.reduceBytes(in, out, elem, n, r, root)
+}
+
+func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int) error {
 	f := s.folding(r, elem, n, root)
 	switch {
 	case s.c.size == 1:

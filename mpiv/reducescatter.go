@@ -74,7 +74,17 @@ func (s *series) reduceScatterBlock(in, out []byte, elem, n, room int, plain boo
 	return s.reduceScatterBytes(in, out, &l, n, r)
 }
 
-func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reduction) (err error) {
+func (s *series) reduceScatterBytes(in, out []byte, l *layout, n int, r *reduction) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if r.own {
+		return s.watched(func() error { return s.reduceScatterParts(in, out, l, n, r) })
+	}
+	return s.reduceScatterParts(in, out, l, n, r)
+}
+
+func (s *series) reduceScatterParts(in, out []byte, l *layout, n int, r *reduction) (err error) {
 	if s.c.size == 1 {
 		copy(out, in)
 		return nil

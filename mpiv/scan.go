@@ -33,7 +33,7 @@ func Iexscan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Reques
 	})
 }
 
-func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exclusive bool) (err error) {
+func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exclusive bool) error {
 	if err := s.reduces(plain, r); err != nil {
 		return err
 	}
@@ -43,6 +43,16 @@ func (s *series) scan(in, out []byte, n, room int, plain bool, r *reduction, exc
 	if err := s.apart(in, out); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if r.own {
+		return s.watched(func() error { return s.scanBytes(in, out, r, exclusive) })
+	}
+	return s.scanBytes(in, out, r, exclusive)
+}
+
+func (s *series) scanBytes(in, out []byte, r *reduction, exclusive bool) (err error) {
 	rooms := takeScratch(2 * len(in))
 	defer rooms.freeUnless(&err)
 	into, all := rooms.b[:len(in)], rooms.b[len(in):]

@@ -51,6 +51,9 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 			return err
 		}
 	}
+	if err := s.enter(); err != nil {
+		return err
+	}
 	switch {
 	case len(out) < treeLong && s.c.size > directRanks:
 		return s.scatterTree(in, out, &l, root)
@@ -150,6 +153,9 @@ func (s *series) scatterv(in, out []byte, elem, room, n int, plain bool, counts,
 		return err
 	}
 	if s.c.rank != root {
+		if err := s.enter(); err != nil {
+			return err
+		}
 		return s.recv(out, root)
 	}
 	l, err := s.arranged("in", elem, counts, displs, room)
@@ -161,6 +167,9 @@ func (s *series) scatterv(in, out []byte, elem, room, n int, plain bool, counts,
 		return s.wants("len(out)", n, counts[root])
 	}
 	if err := s.pick(in, out, &l); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
 		return err
 	}
 	return s.scatterTo(in, &l)

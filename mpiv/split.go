@@ -14,9 +14,6 @@ import (
 // of c. All ranks of c must call it.
 func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 	s := c.begin(ctx, opDup, -1)
-	if err := s.usable(true); err != nil {
-		return nil, err
-	}
 	id, err := s.agree()
 	if err != nil {
 		return nil, err
@@ -29,7 +26,7 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 // Undefined, or negative, gets none. All ranks of c must call it.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	s := c.begin(ctx, opSplit, -1)
-	if err := s.usable(true); err != nil {
+	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	type choice struct{ Color, Key int64 }
@@ -73,12 +70,15 @@ func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 }
 
 // CreateGroup is Create that only the ranks of g call. The tag tells apart
-// calls that go on at the same time.
+// calls that go on at the same time, and those that failed: after an error use
+// another.
 func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) {
 	part := c.derive(c.name, c.context, g)
 	s := series{c: part, ctx: ctx, call: opCreateGroup.call(),
 		m: engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)}}
-	of := series{c: c, call: s.call}
+	of := series{c: c, call: s.call} // for errors before there is a group to tell of them
+	part.freed.Store(c.freed.Load())
+	part.wary.Store(c.freed.Load() || c.state.looks.Load())
 	switch err := of.groupOf(g); {
 	case err != nil:
 		return nil, err
@@ -96,9 +96,6 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 
 // groupOf says why g is no group of ranks of the Comm.
 func (s *series) groupOf(g Group) error {
-	if err := s.usable(true); err != nil {
-		return err
-	}
 	for i := range g.size {
 		if w := g.at(i); s.c.group.index(w) < 0 {
 			return s.fail(fmt.Errorf("%w: rank %d of it, rank %d of the world, is not in %s", ErrGroup, i, w, s.c.name))
@@ -117,13 +114,17 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 	return d
 }
 
-// agree is the context of a new Comm: one that none of the ranks has used.
+// agree is the context of a new Comm: one that none of the ranks has used. It
+// enters the collective.
 //
 // The highest of what the ranks could use is taken, if no other goroutine of a
 // rank has taken it meanwhile. If one has, all try again, further up by a step
 // that depends on the Comm, so that two Comms do not get in each other's way
 // forever.
 func (s *series) agree() (uint32, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
 	next := &s.c.state.contexts
 	for try := uint32(0); ; try++ {
 		id := [1]uint32{next.Load()}

@@ -13,13 +13,13 @@ import (
 
 // Version is that of the format on the wire. Two processes talk only if theirs
 // are equal; a Hello carries it.
-const Version = 1
+const Version = 2
 
 // HeaderLen is the length of every header, in bytes.
 const HeaderLen = 40
 
-// A Kind says what a message is for. Eager and Offer are numbered in their
-// stream; the others speak about a message of a stream, or about no stream.
+// A Kind says what a message is for. Eager, Offer and Abandon are numbered in
+// their stream; the others speak about a message of a stream, or about no stream.
 type Kind uint8
 
 const (
@@ -32,10 +32,11 @@ const (
 	Ack                     // what has arrived of several streams; body: Acks
 	Retract                 // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
 	Press                   // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
+	Abandon                 // its source takes no more part in the messages of its context and tag; body: why
 	kinds
 )
 
-var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press"}
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press", "abandon"}
 
 func (k Kind) String() string {
 	if k < kinds {

@@ -26,6 +26,7 @@ type Box struct {
 	narrivals  int
 	waits      []*wait           // calls that sleep
 	names      map[uint32]string // of contexts; replaced as a whole
+	abandoned  abandoned
 }
 
 const keptArrivals = 32 // free arrivals that a box keeps for later
@@ -56,6 +57,7 @@ type Mode uint8
 const (
 	Standard    Mode = iota // done when the buffer can be used again
 	Synchronous             // done when the receive has started
+	notice                  // says, with the cause as body, that the sender has abandoned what it matches
 )
 
 const opSlab = 8 // ops are made so many at once

@@ -132,7 +132,10 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	r := Request{op: o, use: o.now()}
 	l.mu.Lock()
 	kind := wire.Eager
-	if mode == Synchronous || len(body) > l.eager || l.pressed {
+	switch {
+	case mode == notice:
+		kind = wire.Abandon
+	case mode == Synchronous || len(body) > l.eager || l.pressed:
 		kind = wire.Offer
 	}
 	x := l.newEntry(s)
@@ -182,7 +185,7 @@ func (l *link) keep(x *entry) {
 	x.kept = true
 	x.stream.keep(x)
 	l.kept.push(x)
-	if x.header.Kind == wire.Eager {
+	if x.header.Kind != wire.Offer {
 		l.logged += x.cost()
 	}
 }
@@ -192,7 +195,7 @@ func (l *link) unkeep(x, before *entry) {
 	x.kept = false
 	x.stream.drop(x, before)
 	l.kept.remove(x)
-	if x.header.Kind == wire.Eager {
+	if x.header.Kind != wire.Offer {
 		l.logged -= x.cost()
 	}
 	if x.queued {
@@ -373,7 +376,7 @@ func (l *link) acknowledged(s *stream, n uint64) {
 	var before *entry
 	for x := s.head; x != nil && x.header.Seq <= n; {
 		next := x.snext
-		if x.header.Kind == wire.Eager {
+		if x.header.Kind != wire.Offer {
 			l.unkeep(x, before)
 		} else {
 			before = x
@@ -467,7 +470,7 @@ func (l *link) freeEntry(x *entry) {
 	if x.lent {
 		x.op.entry = nil
 		x.op.finish()
-	} else if x.header.Kind == wire.Eager && x.op == nil && len(x.body) > len(x.small) {
+	} else if x.header.Kind != wire.Offer && x.op == nil && len(x.body) > len(x.small) {
 		l.e.bufs.put(x.body)
 	}
 	x.body, x.op, x.stream = nil, nil, nil

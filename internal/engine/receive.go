@@ -40,7 +40,7 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.e.shut()
 	}
 	switch h.Kind {
-	case wire.Eager, wire.Offer:
+	case wire.Eager, wire.Offer, wire.Abandon:
 		return l.placeNumbered(in, n)
 	case wire.Data:
 		return l.placeData(in, n)
@@ -65,9 +65,9 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		l.mu.Unlock()
 	}
 	in.stream = s
-	if h.Kind == wire.Offer {
-		if n != wire.EnvelopeLen {
-			l.refuse(fmt.Errorf("offer of %d bytes", n))
+	if h.Kind != wire.Eager {
+		if n > maxControl || h.Kind == wire.Offer && n != wire.EnvelopeLen {
+			l.refuse(fmt.Errorf("%v of %d bytes", h.Kind, n))
 			return nil
 		}
 		return in.body[:n]
@@ -166,6 +166,8 @@ func (l *link) Arrived(header, body []byte) {
 		l.arrivedOffer(in)
 	case wire.Data:
 		l.arrivedData(in, len(body))
+	case wire.Abandon:
+		l.arrivedAbandon(in, body)
 	default:
 		l.arrivedControl(h, body)
 	}

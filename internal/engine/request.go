@@ -136,12 +136,12 @@ func (r Request) await(ctx context.Context, c *Call) error {
 	return r.takeBack(c, err)
 }
 
-// takeBack ends a request whose context has ended with cause. nil: it was too
-// late, and the request is done.
+// takeBack ends a request whose wait has ended with cause. nil: it was too late,
+// and the request is done.
 func (r Request) takeBack(c *Call, cause error) error {
 	o := r.op
 	o.cancel()
-	if err := o.box.e.await(context.Background(), c, o.box, goal{one: o}); err != nil {
+	if err := o.box.e.await(untilDone, c, o.box, goal{one: o}); err != nil {
 		return err
 	}
 	if errors.Is(o.err, ErrCancelled) {

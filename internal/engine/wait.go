@@ -64,8 +64,9 @@ func newSpinPolicy(c Config, local int) spinPolicy {
 	return p
 }
 
-// await returns nil when g is reached. Otherwise the context has ended, or the
-// engine has failed; g's requests are still under way.
+// await returns nil when g is reached. Otherwise the context has ended, the
+// message was abandoned or the engine has failed; g's requests are still under
+// way.
 func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
 	if g.reached() || e.spinFor(&g) {
 		return nil
@@ -330,13 +331,15 @@ type wait struct {
 	since time.Time
 	until time.Time // when the context ends; zero: never
 	goal  goal
+	told  atomic.Pointer[AbandonedError] // nobody will reach goal
 	pcs   [16]uintptr
 	npcs  int
 }
 
 var waitPool = sync.Pool{New: func() any { return new(wait) }}
 
-// sleepFor sleeps until g is reached, the context ends or the engine fails.
+// sleepFor sleeps until g is reached, the context ends, g's message was
+// abandoned or the engine fails.
 func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	w := waitPool.Get().(*wait)
 	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
@@ -344,6 +347,9 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	w.npcs = runtime.Callers(3, w.pcs[:])
 	b.mu.Lock()
 	b.waits = append(b.waits, w)
+	if o := g.one; o != nil && len(b.abandoned.why) > 0 {
+		w.told.Store(b.abandoned.why[callID{o.context, o.tag}])
+	}
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -355,13 +361,20 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		}
 		b.mu.Unlock()
 		w.goal, w.call = goal{}, nil
+		if w.told.Load() != nil {
+			w.told.Store(nil)
+		}
 		waitPool.Put(w)
 	}()
+	_, firm := ctx.(takingBack)
 	sleeper := g.sleeper()
 	e.parked.Add(1)
 	defer e.parked.Add(-1)
 	barrier.Heavy()
 	for !g.reached() {
+		if why := w.told.Load(); why != nil && !firm {
+			return why
+		}
 		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
 			for e.pollAll() {
 			}

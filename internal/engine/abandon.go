@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// An AbandonedError: a rank takes no more part in the messages of a context and
+// a tag. Waits for one of them end with it.
+type AbandonedError struct {
+	By    topology.Rank
+	Cause string
+}
+
+func (e *AbandonedError) Error() string {
+	return fmt.Sprintf("abandoned by rank %d: %s", e.By, e.Cause)
+}
+
+// A callID is what the messages of one call of a collective have in common.
+type callID struct {
+	context uint32
+	tag     int32
+}
+
+// abandoned is the calls that a box has heard are abandoned.
+type abandoned struct {
+	why   map[callID]*AbandonedError
+	order []callID // as they came; a ring once it has keptAbandoned
+	next  int
+	alarm *atomic.Bool
+}
+
+// keptAbandoned is how many abandoned calls a box remembers. Who enters an older
+// one waits for as long as its context lets it.
+const keptAbandoned = 256
+
+// note is false if the call was abandoned before.
+func (a *abandoned) note(id callID, why *AbandonedError) bool {
+	if a.why[id] != nil {
+		return false
+	}
+	if a.why == nil {
+		a.why = make(map[callID]*AbandonedError)
+	}
+	a.why[id] = why
+	if len(a.order) < keptAbandoned {
+		a.order = append(a.order, id)
+	} else {
+		delete(a.why, a.order[a.next])
+		a.order[a.next] = id
+		a.next = (a.next + 1) % keptAbandoned
+	}
+	if a.alarm != nil {
+		a.alarm.Store(true)
+	}
+	return true
+}
+
+// Alarm has flag set when the box hears of an abandoned call.
+func (b *Box) Alarm(flag *atomic.Bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.abandoned.alarm = flag
+}
+
+// Abandoned is why the messages of a context and a tag were abandoned; nil if
+// they were not.
+func (b *Box) Abandoned(context uint32, tag int32) *AbandonedError {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.abandoned.why[callID{context, tag}]
+}
+
+// Abandon says that the box's rank takes no more part in the messages of m's
+// context and tag, and tells peers. If somebody has said so before, they know.
+// The cause is cut to what a control message holds.
+func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
+	cause = cause[:min(len(cause), maxControl)]
+	why := &AbandonedError{b.rank, cause}
+	if !b.abandon(callID{m.Context, m.Tag}, why) || b.e.err() != nil {
+		return
+	}
+	for m.Peer = range peers {
+		if p := b.e.peers[m.Peer]; p.box != nil {
+			p.box.abandon(callID{m.Context, m.Tag}, why)
+		} else {
+			p.link.sendLater(b, m, []byte(cause), notice)
+		}
+	}
+}
+
+// abandon ends the waits for messages of id, and those of the box's messages
+// that nobody will receive now. False if it was done before.
+func (b *Box) abandon(id callID, why *AbandonedError) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.abandoned.note(id, why) {
+		return false
+	}
+	for _, w := range b.waits {
+		if o := w.goal.one; o != nil && o.of(id) {
+			w.told.Store(why)
+			if sleeper := o.wake.Load(); sleeper != nil {
+				sleeper.signal()
+			}
+		}
+	}
+	b.purgeLocked()
+	return true
+}
+
+// of tells whether o is about a message of id.
+func (o *op) of(id callID) bool { return o.context == id.context && o.tag == id.tag }
+
+// purgeLocked drops messages of abandoned calls, of this and of earlier ones.
+// Those whose body is still with the sender it takes back itself.
+func (b *Box) purgeLocked() {
+	for a := b.unexpected.head; a != nil; {
+		next := a.allNext
+		if a.header.Check != 0 && a.sender == nil && a.link == nil && b.abandoned.why[callID{a.header.Context, a.header.Tag}] != nil {
+			b.removeLocked(a)
+			if a.via != nil {
+				a.via.unexpectedBytes(-a.cost())
+			}
+			b.freeArrivalLocked(a)
+		}
+		a = next
+	}
+}
+
+// arrivedAbandon: a rank of the peer has abandoned a call.
+func (l *link) arrivedAbandon(in *incoming, cause []byte) {
+	h, s := &in.header, in.stream
+	switch {
+	case h.Seq <= s.got:
+		s.dirty = false // so that it is told again what we have
+		l.owe(s, in.length)
+		return
+	case h.Seq != s.got+1:
+		l.refuse(fmt.Errorf("message %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
+		return
+	}
+	s.got = h.Seq
+	if l.keeps && !l.stable {
+		s.acks.Store(s.got)
+		l.owe(s, in.length)
+	}
+	s.box.abandon(callID{h.Context, h.Tag}, &AbandonedError{h.Source, string(cause)})
+}
+
+// A takingBack is the context of waits that only their goal may end, so that no
+// buffer is given back while it is in use.
+type takingBack struct{ context.Context }
+
+var untilDone = takingBack{context.Background()}

@@ -1,0 +1,88 @@
+package mpiv
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/callsite"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// failed makes err the error with which the rank gives up the collective, and
+// tells the other ranks, who would wait for it.
+func (s *series) failed(err error, peer int) error {
+	re := s.c.fail(s.call.Op, peer, -1, err).(*RankError)
+	if re.Where == "" && s.call.Begun != nil {
+		re.Where = callsite.Of(s.call.Begun[:])
+	}
+	s.abandon(re)
+	return re
+}
+
+// abandon tells the other ranks that this one has given up the collective with
+// err; nobody, if one of them was the first to do so.
+func (s *series) abandon(err error) {
+	if s.c.size == 1 || s.m.Check == 0 { // it has no messages
+		return
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n") // the stack of a panic stays here
+	s.c.box.Abandon(s.m, first, s.c.members())
+}
+
+// members is the ranks of c in the world.
+func (c *Comm) members() iter.Seq[topology.Rank] {
+	return func(yield func(topology.Rank) bool) {
+		for r := range c.size {
+			if r != c.rank && !yield(c.world(r)) {
+				return
+			}
+		}
+	}
+}
+
+// told makes the error of a collective that another rank has given up.
+func (s *series) told(why *engine.AbandonedError) error {
+	return s.c.fail(s.call.Op, s.c.local(why.By), -1, fmt.Errorf("%w: %s", ErrAbandoned, why.Cause))
+}
+
+// look is begin where the rank looks closer at its collectives.
+func (s *series) look(op collOp) {
+	if s.c.state.options.Check {
+		s.c.state.history.note(s.m.Context, s.m.Tag, op)
+	}
+	s.c.wary.Store(true)
+}
+
+// enter is for when the arguments are right and no message has been sent: the
+// error says that the Comm was freed, or another rank has given up the
+// collective already.
+func (s *series) enter() error {
+	if s.c.wary.Load() {
+		return s.enterWary()
+	}
+	return nil
+}
+
+func (s *series) enterWary() error {
+	if s.c.freed.Load() {
+		return s.fail(ErrComm)
+	}
+	if why := s.c.box.Abandoned(s.m.Context, s.m.Tag); why != nil {
+		return s.told(why)
+	}
+	return nil
+}
+
+// watched runs a reduction that calls a function of the program: if that
+// panics, the other ranks are told.
+func (s *series) watched(run func() error) error {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail(&PanicError{Value: p})
+			panic(p)
+		}
+	}()
+	return run()
+}
