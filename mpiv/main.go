@@ -50,7 +50,7 @@ func mainOf(run func(ctx context.Context, world *Comm) error) int {
 		}
 	}()
 	err = runRanks(ctx, p.Engine(), Options{Check: p.Check()}, run, func(r topology.Rank, err error) {
-		p.Ended(r, err, exitCode(err))
+		p.Ended(r, err, exitCode(err), errors.Is(err, ErrAbandoned))
 	})
 	if left := p.Leave(); err == nil {
 		err = left

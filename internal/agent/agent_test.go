@@ -27,6 +27,7 @@ func TestJobEnds(t *testing.T) {
 			[]string{"mpivrun: rank 1 on host here exited with code 3; its last lines:\n    two\n    three\n    four\n    five\n    six without end\n"}},
 		{"a rank is killed", 3, "kill 2", 137, []string{"rank 2 on host here was killed by signal 9 (killed)"}},
 		{"a rank fails", 3, "fail in 1", 7, []string{"mpivrun: rank 1: the matrix is singular\n"}},
+		{"a rank that was told of a failure is not the cause", 2, "told in 0, fail in 1", 7, []string{"mpivrun: rank 1: the matrix is singular\n"}},
 		{"a rank that loses its peer is not the cause", 2, "blame", 5, []string{"rank 0 on host here exited with code 5"}},
 		{"a rank leaves without finishing", 1, "leave", 1, []string{"rank 0 exited without finishing: was os.Exit called"}},
 		{"a program of several does not speak", 2, "leave 1 before hello", 1, []string{"rank 1 exited with code 0 and has not called mpiv.Main", "not linked with mpiv"}},

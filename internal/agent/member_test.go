@@ -126,6 +126,16 @@ var members = map[string]func(m *member){
 		}
 		m.stop()
 	},
+	// What a rank does that was told of another's failure, and may be heard first.
+	"told in 0, fail in 1": func(m *member) {
+		if m.join(); m.process == 0 {
+			m.send(control.Message{Failed: &control.Failed{Rank: 0, Code: 1, Error: "rank 1 gave up", Told: true}})
+			m.stop()
+		}
+		time.Sleep(2 * time.Millisecond)
+		m.send(control.Message{Failed: &control.Failed{Rank: 1, Code: 7, Error: "the matrix is singular"}})
+		m.stop()
+	},
 	// What a rank does that loses its peer: its failure may be heard before the
 	// peer's death is seen.
 	"blame": func(m *member) {

@@ -17,6 +17,7 @@ type verdict struct {
 	text  string
 	by    *process // whose output comes before the text; nil: nobody's
 	died  bool     // its last words belong to the text
+	told  bool     // another rank's failure made it
 	scene string   // what others waited for from it, a line each
 }
 
@@ -96,13 +97,19 @@ func (a *Agent) pronounce() {
 }
 
 // rankFailed is told by a process that one of its ranks failed. A rank whose
-// peer died fails too, and may be heard first; so nothing is done for a moment
-// in which the dead one may be found.
+// peer died or gave up a collective fails too, and may be heard first; so
+// nothing is done for a moment in which the dead one may be found, or the other
+// be heard.
 func (a *Agent) rankFailed(p *process, f control.Failed) {
 	p.failed = true
-	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p}
+	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p, told: f.Told}
 	if v.code == 0 {
 		v.code = 1
+	}
+	if a.doubt != nil && a.doubt.told && !v.told && !a.ending && !a.mourning && a.interrupts == 0 {
+		a.detail("and before that: %s", a.doubt.text)
+		a.doubt = &v
+		return
 	}
 	if a.ending || a.mourning || a.doubt != nil || a.interrupts > 0 {
 		a.detail("and then: %s", v.text)

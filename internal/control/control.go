@@ -94,6 +94,7 @@ type Failed struct {
 	Rank  int
 	Code  int    // for the exit of mpivrun; never 0
 	Error string // one or more lines, for people
+	Told  bool   `json:",omitempty"` // it failed because another rank, of which is still to be heard, has
 }
 
 // Ask wants a Report with this ID. A process also reports unasked (ID 0) when

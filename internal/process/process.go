@@ -220,8 +220,9 @@ func (p *Process) listenToAgent() {
 	}
 }
 
-// Ended tells the agent that a rank of this process has returned from run.
-func (p *Process) Ended(r topology.Rank, err error, code int) {
+// Ended tells the agent that a rank of this process has returned from run. told:
+// its error is the consequence of another rank's.
+func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 	p.mu.Lock()
 	p.ends[r] = true
 	p.mu.Unlock()
@@ -232,7 +233,7 @@ func (p *Process) Ended(r topology.Rank, err error, code int) {
 	}
 	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil, false)}}}
 	if err != nil {
-		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error()}}
+		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Told: told}}
 	}
 	p.agent.Send(m) // if that fails, the agent is gone, and Leave will say so
 }
