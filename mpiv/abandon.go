@@ -48,11 +48,11 @@ func (s *series) told(why *engine.AbandonedError) error {
 }
 
 // look is begin where the rank looks closer at its collectives.
-func (s *series) look(op collOp) {
-	if s.c.state.options.Check {
-		s.c.state.history.note(s.m.Context, s.m.Tag, op)
+func (c *Comm) look(number int32, op collOp) {
+	if c.state.options.Check {
+		c.state.history.note(c.context+collectives, number, op)
 	}
-	s.c.wary.Store(true)
+	c.wary.Store(true)
 }
 
 // enter is for when the arguments are right and no message has been sent: the

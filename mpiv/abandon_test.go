@@ -46,6 +46,22 @@ func recovered(call func() error) (err error) {
 
 const bigPart = 1 << 20 // of an Alltoall: no way sends so much without its receiver
 
+var errTouched = errors.New("the buffer was written after the collective had ended")
+
+// untouched tells whether nothing is written to buf, which is the caller's again.
+func untouched(buf []byte) error {
+	for i := range buf {
+		buf[i] = 0xAB
+	}
+	time.Sleep(2 * time.Millisecond)
+	for i := range buf {
+		if buf[i] != 0xAB {
+			return fmt.Errorf("%w: byte %d", errTouched, i)
+		}
+	}
+	return nil
+}
+
 var abandonments = []abandonment{
 	{"Barrier", func(ctx context.Context, c *Comm, giveUp bool) error {
 		return Barrier(ctx, c)
@@ -65,7 +81,9 @@ var abandonments = []abandonment{
 		return err
 	}, context.DeadlineExceeded, "context deadline exceeded", nil},
 	{"Alltoall of large parts", func(ctx context.Context, c *Comm, giveUp bool) error {
-		return Alltoall(ctx, c, make([]byte, c.Size()*bigPart), make([]byte, c.Size()*bigPart))
+		out := make([]byte, c.Size()*bigPart)
+		err := Alltoall(ctx, c, make([]byte, c.Size()*bigPart), out)
+		return errors.Join(err, untouched(out))
 	}, context.DeadlineExceeded, "context deadline exceeded", nil},
 	{"large Bcast", func(ctx context.Context, c *Comm, giveUp bool) error {
 		return Bcast(ctx, c, make([]byte, 4*bigPart), c.Size()-1)
@@ -139,6 +157,8 @@ func told(err error, by int, text string, since time.Time) error {
 		return fmt.Errorf("error %v, want a RankError with peer %d", err, by)
 	case !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "abandon_test.go:"):
 		return fmt.Errorf("error %q says nothing of %q at a line", err, text)
+	case errors.Is(err, errTouched):
+		return err
 	case time.Since(since) > soon:
 		return fmt.Errorf("the error came after %v", time.Since(since))
 	}
@@ -158,7 +178,7 @@ func TestGivenUpWhileWaiting(t *testing.T) {
 					mine, stop := context.WithTimeout(ctx, 20*time.Millisecond)
 					defer stop()
 					err := x.call(mine, c, true)
-					if !errors.Is(err, x.want) || errors.Is(err, ErrAbandoned) {
+					if !errors.Is(err, x.want) || errors.Is(err, ErrAbandoned) || errors.Is(err, errTouched) {
 						return fmt.Errorf("error %v, want %v", err, x.want)
 					}
 					if err := Send(ctx, c, []int{0}, c.Size()-1, 0); err != nil {

@@ -96,7 +96,7 @@ func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	s := series{c: c, ctx: ctx, call: op.call(),
 		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
 	if c.state.looks.Load() {
-		s.look(op)
+		c.look(s.m.Tag, op)
 	}
 	return s
 }

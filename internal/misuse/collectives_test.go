@@ -169,6 +169,47 @@ var collectives = []program{
 		},
 	},
 	{
+		name: "one rank of several gives a wrong length", ranks: 3,
+		says: []string{`mpivrun: rank 1: Allgather on world, rank 1 \(<one-length>\): lengths do not fit: len\(out\) is 2, want 3`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			out := make([]int, 3)
+			if world.Rank() == 1 {
+				out = out[:2]
+			}
+			return mpiv.Allgather(ctx, world, []int{1}, out) // is one-length
+		},
+	},
+	{
+		name: "a reduction panics on one rank", ranks: 3,
+		says: []string{`mpivrun: rank 1: panic: in the reduction`, `<own-op>`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			op := mpiv.NewOp("odd", func(in, inout []int) {
+				if world.Rank() == 1 {
+					panic("in the reduction") // is own-op
+				}
+			}, true)
+			v := make([]int, 1<<15)
+			return mpiv.Allreduce(ctx, world, v, v, op)
+		},
+	},
+	{
+		name: "one rank gives up a collective with a deadline, and others wait", ranks: 3,
+		says: []string{`mpivrun: rank 0: Barrier on world, rank 0, peer \d \(<one-deadline>\): waited .*: context deadline exceeded`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 2 {
+				time.Sleep(time.Second)
+			}
+			if world.Rank() == 0 {
+				mine, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+				defer stop()
+				ctx = mine
+			}
+			err := mpiv.Barrier(ctx, world) // is one-deadline
+			stamp()
+			return err
+		},
+	},
+	{
 		name: "one rank gives up a collective with a deadline",
 		says: []string{`Barrier on world, rank 0, peer 1 \(<given-up>\)`, `context deadline exceeded`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {

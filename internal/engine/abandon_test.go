@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+const ofCalls = 17 // a context
+
+func call(tag int32, peer topology.Rank) engine.Match {
+	return engine.Match{Context: ofCalls, Tag: tag, Peer: peer, Check: 1}
+}
+
+// abandoned checks the error of a wait.
+func abandoned(err error, by topology.Rank, cause string) error {
+	if ae, ok := errors.AsType[*engine.AbandonedError](err); !ok || ae.By != by || ae.Cause != cause {
+		return fmt.Errorf("error %v, want that rank %d abandoned it: %s", err, by, cause)
+	}
+	return nil
+}
+
+// What waits for a message of an abandoned call ends, whether it began to wait
+// before or after; other calls do not.
+func TestAbandonEndsWaits(t *testing.T) {
+	big := make([]byte, 1<<20)
+	waits := map[string]func(b *engine.Box, tag int32) error{
+		"a receive": func(b *engine.Box, tag int32) error {
+			_, err := b.Recv(t.Context(), recv, call(tag, 0), make([]byte, 8))
+			return err
+		},
+		"a send": func(b *engine.Box, tag int32) error {
+			return b.Send(t.Context(), send, call(tag, 0), big, engine.Standard)
+		},
+		"a send to oneself": func(b *engine.Box, tag int32) error {
+			return b.Send(t.Context(), send, call(tag, 1), big, engine.Standard)
+		},
+	}
+	for name, wait := range waits {
+		t.Run(name, func(t *testing.T) {
+			eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+				for tag, pause := range []time.Duration{5 * time.Millisecond, 0} {
+					ended := make(chan error, 1)
+					var other engine.Request
+					if pause == 0 {
+						a.Abandon(call(int32(tag), 1), "why", slices.Values([]topology.Rank{1}))
+						require.Eventually(t, func() bool { return b.Abandoned(ofCalls, int32(tag)) != nil }, time.Second, time.Millisecond)
+					} else {
+						other = b.Irecv(call(100, 0), make([]byte, 1))
+					}
+					go func() { ended <- wait(b, int32(tag)) }()
+					time.Sleep(pause)
+					a.Abandon(call(int32(tag), 1), "why", slices.Values([]topology.Rank{1}))
+					select {
+					case err := <-ended:
+						require.NoError(t, abandoned(err, 0, "why"))
+					case <-time.After(2 * time.Second):
+						t.Fatalf("the wait for tag %d goes on", tag)
+					}
+					if !other.Null() {
+						require.NoError(t, a.Send(t.Context(), send, call(100, 1), []byte{1}, engine.Standard))
+						_, err := other.Wait(t.Context(), recv)
+						require.NoError(t, err)
+					}
+				}
+				require.Empty(t, b.Waits())
+			})
+		})
+	}
+}
+
+// Only the first to abandon a call says so.
+func TestFirstAbandonerIsHeard(t *testing.T) {
+	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+		a.Abandon(call(1, 0), "first", slices.Values([]topology.Rank{1}))
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 1) != nil }, time.Second, time.Millisecond)
+		sent, _ := b.Counts()
+		b.Abandon(call(1, 0), "second", slices.Values([]topology.Rank{0}))
+		again, _ := b.Counts()
+		require.Equal(t, sent, again, "it sent messages")
+		require.NoError(t, abandoned(a.Abandoned(ofCalls, 1), 0, "first"))
+		require.NoError(t, abandoned(b.Abandoned(ofCalls, 1), 0, "first"))
+	})
+}
+
+// Messages of an abandoned call do not stay, even if they come after the news.
+func TestMessagesOfAbandonedCallsGo(t *testing.T) {
+	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+		for _, tag := range []int32{1, 2, 3} {
+			require.NoError(t, a.Send(t.Context(), send, call(tag, 1), make([]byte, 1000), engine.Standard))
+		}
+		a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
+		require.NoError(t, a.Send(t.Context(), send, call(1, 1), make([]byte, 1000), engine.Standard))
+		a.Abandon(call(2, 1), "why", slices.Values([]topology.Rank{1}))
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 2) != nil }, time.Second, time.Millisecond)
+		require.Equal(t, []engine.Match{{Context: ofCalls, Tag: 3, Check: 1}}, b.Unreceived())
+	})
+}
+
+// What a box remembers has a bound.
+func TestOldAbandonedCallsAreForgotten(t *testing.T) {
+	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+		const calls = 1000
+		for tag := range int32(calls) {
+			a.Abandon(call(tag, 1), strings.Repeat("long ", 1000), slices.Values([]topology.Rank{1}))
+		}
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 5*time.Second, time.Millisecond)
+		kept := 0
+		for tag := range int32(calls) {
+			if why := b.Abandoned(ofCalls, tag); why != nil {
+				kept++
+				require.Less(t, len(why.Cause), 2000)
+			}
+		}
+		require.Equal(t, 256, kept)
+	})
+}
+
+// The news is numbered and logged as messages are: it is not lost when the
+// connection is.
+func TestAbandonSurvivesCuts(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true}, 1, 1)
+	a, b := w.boxes[0], w.boxes[1]
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	cuts := 0
+	var both sync.WaitGroup
+	both.Go(func() {
+		for tag := range int32(100) {
+			a.Abandon(call(tag, 1), "why", slices.Values([]topology.Rank{1}))
+			if tag%10 == 5 && w.network.Cut(func(n int) int { return 0 }) {
+				cuts++
+			}
+			if err := a.Send(ctx, send, call(tag+1000, 1), nil, engine.Standard); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for tag := range int32(100) {
+		_, err := b.Recv(ctx, recv, call(tag, 0), make([]byte, 8))
+		require.NoError(t, abandoned(err, 0, "why"))
+		_, err = b.Recv(ctx, recv, call(tag+1000, 0), nil)
+		require.NoError(t, err)
+	}
+	both.Wait()
+	require.Greater(t, cuts, 3)
+}
