@@ -29,7 +29,7 @@ const (
 // reduction or the end of its context, all ranks that have not finished theirs
 // end it soon, with ErrAbandoned and what made the first give up. Later
 // collectives on the Comm work: each call has a number, and no message of one
-// can be taken for that of another. Ranks must go on with the same one.
+// can be taken for that of another. All ranks must go on with the same call.
 type Comm struct {
 	box     *engine.Box
 	rank    int
@@ -123,7 +123,7 @@ func (c *Comm) Free() error {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
 	}
 	c.odd.Store(true)
-	defer c.wary.Store(true)
+	c.wary.Store(true)
 	if c.freed.Swap(true) {
 		return c.fail("Free", -1, -1, ErrComm)
 	}

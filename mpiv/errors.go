@@ -23,7 +23,7 @@ var (
 	ErrModified   = errors.New("buffer changed while its request was pending")
 	ErrOp         = errors.New("invalid reduction")
 	ErrMismatch   = errors.New("ranks are in different collectives")
-	ErrAbandoned  = errors.New("another rank gave up the collective") // which is RankError.Peer
+	ErrAbandoned  = errors.New("another rank gave up the collective") // RankError.Peer is which
 	ErrInactive   = errors.New("persistent request is not in the right state")
 	ErrUnreceived = errors.New("message was never received")
 	ErrTruncate   = engine.ErrTruncate

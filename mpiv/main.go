@@ -49,8 +49,8 @@ func mainOf(run func(ctx context.Context, world *Comm) error) int {
 			stop(err)
 		}
 	}()
-	err = runRanks(ctx, p.Engine(), Options{Check: p.Check()}, run, func(r topology.Rank, err error) {
-		p.Ended(r, err, exitCode(err), errors.Is(err, ErrAbandoned))
+	err = runRanks(ctx, p.Engine(), Options{Check: p.Check()}, run, func(r topology.Rank, err error, told bool) {
+		p.Ended(r, err, exitCode(err), told)
 	})
 	if left := p.Leave(); err == nil {
 		err = left

@@ -24,11 +24,12 @@ func Run(ctx context.Context, size int, opt Options, run func(ctx context.Contex
 	}
 	e := engine.New(engine.Config{Processes: [][]topology.Rank{ranks}})
 	defer e.Close()
-	return runRanks(ctx, e, opt, run, func(topology.Rank, error) {})
+	return runRanks(ctx, e, opt, run, func(topology.Rank, error, bool) {})
 }
 
-// runRanks runs the ranks of this process and tells ended of each as it ends.
-func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error)) error {
+// runRanks runs the ranks of this process and tells ended of each as it ends;
+// told: with an error that another's has caused.
+func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error, told bool)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
@@ -40,7 +41,7 @@ func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx c
 		ranks.Go(func() {
 			var err error
 			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(e.Box(r), opt), run) })
-			ended(r, err)
+			ended(r, err, errors.Is(err, ErrAbandoned) || ctx.Err() != nil && errors.Is(err, context.Canceled))
 			if err != nil {
 				stop()
 				mu.Lock()

@@ -64,7 +64,7 @@ func runProcesses(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm
 	var all sync.WaitGroup
 	for i, e := range engines {
 		all.Go(func() {
-			errs[i] = runRanks(ctx, e, Options{}, f, func(topology.Rank, error) {})
+			errs[i] = runRanks(ctx, e, Options{}, f, func(topology.Rank, error, bool) {})
 		})
 	}
 	all.Wait()

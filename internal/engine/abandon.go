@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
@@ -79,7 +80,7 @@ func (b *Box) Abandoned(context uint32, tag int32) *AbandonedError {
 // context and tag, and tells peers. If somebody has said so before, they know.
 // The cause is cut to what a control message holds.
 func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
-	cause = cause[:min(len(cause), maxControl)]
+	cause = strings.ToValidUTF8(cause[:min(len(cause), maxControl)], "")
 	why := &AbandonedError{b.rank, cause}
 	if !b.abandon(callID{m.Context, m.Tag}, why) || b.e.err() != nil {
 		return

@@ -391,7 +391,9 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		select {
 		case <-sleeper.ch:
 		case <-ctx.Done():
-			return w.given(ctx)
+			if firm || w.told.Load() == nil {
+				return w.given(ctx)
+			}
 		case <-e.dead:
 			return e.err()
 		}
