@@ -88,6 +88,13 @@ var abandonments = []abandonment{
 	{"large Bcast", func(ctx context.Context, c *Comm, giveUp bool) error {
 		return Bcast(ctx, c, make([]byte, 4*bigPart), c.Size()-1)
 	}, context.DeadlineExceeded, "context deadline exceeded", nil},
+	{"Bcast whose root need not wait", func(ctx context.Context, c *Comm, giveUp bool) error {
+		return Bcast(ctx, c, []int{1}, c.Size()-1)
+	}, context.DeadlineExceeded, "context deadline exceeded", nil},
+	{"CreateGroup", func(ctx context.Context, c *Comm, giveUp bool) error {
+		_, err := CreateGroup(ctx, c, c.Group(), 7)
+		return err
+	}, context.DeadlineExceeded, "context deadline exceeded", nil},
 	{"Dup", func(ctx context.Context, c *Comm, giveUp bool) error {
 		_, err := Dup(ctx, c)
 		return err

@@ -79,6 +79,44 @@ func TestAbandonEndsWaits(t *testing.T) {
 	}
 }
 
+// A receive whose body is on its way does not end before all of it is here: a
+// buffer that was given back would still be written to.
+func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Stepped: true}, 1, 1)
+	a, b := w.boxes[0], w.boxes[1]
+	body := pattern(1<<20, 1)
+	sent := a.Isend(call(1, 1), body, engine.Standard)
+	require.Eventually(t, func() bool { // until the offer is there
+		a.Engine().Progress()
+		_, ok := b.Iprobe(call(1, 0))
+		return ok
+	}, 5*time.Second, time.Millisecond)
+	into := make([]byte, len(body))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Recv(t.Context(), recv, call(1, 0), into)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return len(b.Waits()) > 0 }, 5*time.Second, time.Millisecond)
+	a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
+	require.Eventually(t, func() bool { // a is not polled, so it sends no part
+		b.Engine().Progress()
+		return b.Abandoned(ofCalls, 1) != nil
+	}, 5*time.Second, time.Millisecond)
+	select {
+	case err := <-ended:
+		t.Fatalf("the receive ended with %v and its body is on its way", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	require.Eventually(t, func() bool {
+		a.Engine().Progress()
+		b.Engine().Progress()
+		return sent.Finished()
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, <-ended)
+	require.Equal(t, body, into)
+}
+
 // Only the first to abandon a call says so.
 func TestFirstAbandonerIsHeard(t *testing.T) {
 	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
