@@ -250,12 +250,6 @@ func (f *folding) reduceInto(in, dst []byte, l *layout, p *parts) error {
 // allreduceDirect exchanges all of short data, or parts of long data to be
 // combined and then their results.
 func (f *folding) allreduceDirect(in, out []byte) (err error) {
-	if !f.long && f.s.central(len(in)) {
-		if err := f.reduceToRoot(in, out, 0); err != nil {
-			return err
-		}
-		return f.s.bcastDirect(out, 0)
-	}
 	if !f.long {
 		room := takeScratch(len(in) * (f.s.c.size - 1))
 		defer room.freeUnless(&err)

@@ -38,7 +38,13 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 		if err := s.apart(in, out); err != nil {
 			return err
 		}
-	} else {
+	}
+	return s.reduceBytes(in, out, elem, n, r, root)
+}
+
+// reduceBytes leaves the result in the out of root; that of others is not used.
+func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int) error {
+	if s.c.rank != root {
 		out = nil
 	}
 	f := s.folding(r, elem, n, root)
