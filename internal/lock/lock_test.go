@@ -1,8 +1,10 @@
 package lock_test
 
 import (
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +45,25 @@ func TestLockWaitsForAHolderThatSleeps(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, func() { freed = true; mu.Unlock() })
 	mu.Lock()
 	require.True(t, freed)
+}
+
+func TestWaitingTakesNoTimeOfABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu lock.Mutex
+		mu.Lock()
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+		})
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		mu.Unlock()
+		waiter.Wait()
+		require.Zero(t, time.Since(began))
+	})
 }
 
 func BenchmarkUncontended(b *testing.B) {
