@@ -69,15 +69,19 @@ func TestWaitingTakesNoTimeOfABubble(t *testing.T) {
 func BenchmarkUncontended(b *testing.B) {
 	b.Run("lock.Mutex", func(b *testing.B) {
 		var mu lock.Mutex
+		n := 0
 		for b.Loop() {
 			mu.Lock()
+			n++
 			mu.Unlock()
 		}
 	})
 	b.Run("sync.Mutex", func(b *testing.B) {
 		var mu sync.Mutex
+		n := 0
 		for b.Loop() {
 			mu.Lock()
+			n++
 			mu.Unlock()
 		}
 	})
