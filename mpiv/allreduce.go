@@ -52,7 +52,7 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 		return nil
 	case s.c.size == 2 && len(in) < reduceLongTwo:
 		return s.allreduceTwo(in, out, r)
-	case s.central(len(in)):
+	case s.central(len(in)), s.fetches(len(in)):
 		if err := s.reduceBytes(in, out, elem, n, r, 0); err != nil {
 			return err
 		}

@@ -383,7 +383,7 @@ func TestSumsHaveTheSameBitsWhereverRanksAre(t *testing.T) {
 				case i < len(layouts):
 					runProcessesAs(t, engine.Config{Crowded: true}, layout, sums)
 				default:
-					runProcessesAs(t, engine.Config{Shared: true}, layout, sums)
+					runProcessesAs(t, engine.Config{Crowded: true, Shared: true}, layout, sums)
 				}
 				if want == nil {
 					want = got

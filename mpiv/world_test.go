@@ -27,12 +27,13 @@ func runWorld(t testing.TB, size int, f func(ctx context.Context, c *Comm) error
 }
 
 // runProcesses runs f as every rank of processes that are joined by a mem
-// network and hold that many ranks each: once as where they share cores, and once
-// as where they share a host, which collectives choose by.
+// network and hold that many ranks each: as where they share cores, a host, or
+// both, which collectives choose by.
 func runProcesses(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm) error) {
 	t.Helper()
 	runProcessesAs(t, engine.Config{Crowded: true}, ranks, f)
 	runProcessesAs(t, engine.Config{Shared: true}, ranks, f)
+	runProcessesAs(t, engine.Config{Crowded: true, Shared: true}, ranks, f)
 }
 
 func runProcessesAs(t testing.TB, cfg engine.Config, ranks []int, f func(ctx context.Context, c *Comm) error) {
