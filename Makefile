@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race sim fuzz soak bench bench-peers bench-compress clean
+.PHONY: build demo test check race sim fuzz soak bench profile bench-peers bench-compress clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -42,6 +42,9 @@ soak: ## MESSAGES messages among four ranks while connections are cut
 
 bench: ## the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./...
+
+profile: ## where mpiv spends its time, for the compiler: cmd/mpivbench/default.pgo
+	tools/profile
 
 bench-peers: ## mpiv beside Open MPI and MPICH: CSV, tables and plots in out/bench
 	tools/setup go openmpi mpich

@@ -58,6 +58,11 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 		return nil
 	case s.c.size == 2 && len(in) < reduceLongTwo:
 		return s.allreduceTwo(in, out, r)
+	case s.central(len(in)), s.fetches(len(in)):
+		if err := s.reduceBytes(in, out, elem, n, r, 0); err != nil {
+			return err
+		}
+		return s.bcastDirect(out, 0)
 	}
 	f := s.folding(r, elem, n, -1)
 	if s.few(len(in)) && (len(in) < halvingLong || f.extra > 0) {

@@ -123,6 +123,15 @@ func (s *series) alltoallBruck(in, out []byte, k int) (err error) {
 func (s *series) alltoallPairs(in, out []byte, from, to *layout) error {
 	size, rank := s.c.size, s.c.rank
 	copy(to.of(out, rank), from.of(in, rank))
+	if from.counts == nil && s.small(from.of(in, 0)) {
+		for d := 1; d < size; d++ {
+			peer := s.at(rank + d)
+			if err := s.send(from.of(in, peer), peer); err != nil {
+				return err
+			}
+		}
+		return s.collect(func(i int) []byte { return to.of(out, i) })
+	}
 	const batch = windowLen / 2
 	w := window{s: *s}
 	for i := 1; i < size; i += batch {

@@ -28,6 +28,14 @@ func (s *series) central(n int) bool {
 	return n <= eagerLen && s.c.size > 2 && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
 }
 
+// fetches tells whether one rank does the work for all also with longer data:
+// where some ranks share cores and it fetches their data from their memory, to
+// divide the work would only add messages.
+func (s *series) fetches(n int) bool {
+	e := s.c.box.Engine()
+	return n <= reduceLongShared && s.c.size > directRanksShort && s.c.size <= directRanks && e.Crowded() && e.Shared()
+}
+
 // reportTo sends part to root, which receives the part of rank i in into(i).
 func (s *series) reportTo(root int, part []byte, into func(i int) []byte) error {
 	if s.c.rank != root {
@@ -250,12 +258,6 @@ func (f *folding) reduceInto(in, dst []byte, l *layout, p *parts) error {
 // allreduceDirect exchanges all of short data, or parts of long data to be
 // combined and then their results.
 func (f *folding) allreduceDirect(in, out []byte) (err error) {
-	if !f.long && f.s.central(len(in)) {
-		if err := f.reduceToRoot(in, out, 0); err != nil {
-			return err
-		}
-		return f.s.bcastDirect(out, 0)
-	}
 	if !f.long {
 		room := takeScratch(len(in) * (f.s.c.size - 1))
 		defer room.freeUnless(&err)

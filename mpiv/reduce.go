@@ -38,8 +38,6 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 		if err := s.apart(in, out); err != nil {
 			return err
 		}
-	} else {
-		out = nil
 	}
 	if err := s.enter(); err != nil {
 		return err
@@ -50,13 +48,17 @@ func (s *series) reduce(in, out []byte, elem, n, room int, plain bool, r *reduct
 	return s.reduceBytes(in, out, elem, n, r, root)
 }
 
+// reduceBytes leaves the result in the out of root; that of others is not used.
 func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int) error {
+	if s.c.rank != root {
+		out = nil
+	}
 	f := s.folding(r, elem, n, root)
 	switch {
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case s.c.size <= directRanksShort && len(in) <= reduceLongShared && s.c.box.Engine().Shared():
+	case s.c.size <= directRanks && len(in) <= reduceLongShared && s.c.box.Engine().Shared():
 		return f.reduceToRoot(in, out, root)
 	case s.c.size > 2 && s.c.size <= directRanks:
 		return f.reduceDirect(in, out)

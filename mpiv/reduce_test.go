@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/mpiv/mpiv/internal/engine"
 )
 
 // reduced is what a reduction of the contributions of ranks lo to hi-1 gives.
@@ -346,7 +348,7 @@ func TestSumsHaveTheSameBitsWhereverRanksAre(t *testing.T) {
 		}
 		for _, n := range []int{1, 100, 40_000} {
 			var want [][]uint64
-			for _, layout := range layouts {
+			for i, layout := range append(layouts, layouts...) {
 				got := make([][]uint64, size)
 				sums := func(ctx context.Context, c *Comm) error {
 					in, out := unruly(c.Rank(), n), make([]float64, n)
@@ -375,10 +377,13 @@ func TestSumsHaveTheSameBitsWhereverRanksAre(t *testing.T) {
 					got[c.Rank()] = appendBits(got[c.Rank()], block)
 					return nil
 				}
-				if len(layout) == 1 {
+				switch {
+				case len(layout) == 1:
 					runWorld(t, size, sums)
-				} else {
-					runProcesses(t, layout, sums)
+				case i < len(layouts):
+					runProcessesAs(t, engine.Config{Crowded: true}, layout, sums)
+				default:
+					runProcessesAs(t, engine.Config{Crowded: true, Shared: true}, layout, sums)
 				}
 				if want == nil {
 					want = got

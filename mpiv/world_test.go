@@ -27,8 +27,16 @@ func runWorld(t testing.TB, size int, f func(ctx context.Context, c *Comm) error
 }
 
 // runProcesses runs f as every rank of processes that are joined by a mem
-// network and hold that many ranks each.
+// network and hold that many ranks each: as where they share cores, a host, or
+// both, which collectives choose by.
 func runProcesses(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm) error) {
+	t.Helper()
+	runProcessesAs(t, engine.Config{Crowded: true}, ranks, f)
+	runProcessesAs(t, engine.Config{Shared: true}, ranks, f)
+	runProcessesAs(t, engine.Config{Crowded: true, Shared: true}, ranks, f)
+}
+
+func runProcessesAs(t testing.TB, cfg engine.Config, ranks []int, f func(ctx context.Context, c *Comm) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -48,7 +56,8 @@ func runProcesses(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm
 		ep, err := network.Listen(fmt.Sprint(i))
 		require.NoError(t, err)
 		fabrics[i] = fabric.New(len(ranks), fabric.Options{Process: i, Endpoints: []transport.Endpoint{ep}, Log: slog.New(slog.DiscardHandler)})
-		engines[i] = engine.New(engine.Config{Process: i, Processes: processes, Keep: true, Crowded: true, Connect: fabrics[i].Connect})
+		cfg.Process, cfg.Processes, cfg.Keep, cfg.Connect = i, processes, true, fabrics[i].Connect
+		engines[i] = engine.New(cfg)
 		addrs[i] = fabrics[i].Addrs()
 	}
 	for i, f := range fabrics {

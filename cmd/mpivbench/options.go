@@ -18,6 +18,7 @@ type options struct {
 	sizes           []int
 	iters, warmup   int // for sizes up to large
 	window, threads int
+	profile         string // file for a CPU profile of each process; "": none
 }
 
 func usage() string {
@@ -25,7 +26,7 @@ func usage() string {
 	for i, t := range tests {
 		names[i] = t.name
 	}
-	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS]\n" +
+	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS] [-p PROFILE]\n" +
 		"tests: " + strings.Join(names, " ") + "\n"
 }
 
@@ -59,6 +60,8 @@ func parseOptions(words []string) (options, error) {
 			o.window, err = parseNumber(value, 1)
 		case "-t":
 			o.threads, err = parseNumber(value, 1)
+		case "-p":
+			o.profile = value
 		default:
 			return o, fmt.Errorf("%q is not an option", words[0])
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -227,11 +228,25 @@ func jobOf(t *testing.T, n int, do string) (Job, *buffer, *buffer) {
 	dir, err := os.MkdirTemp("", "mpiv-agent")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	noneLeft(t)
 	out, errs := new(buffer), new(buffer)
 	return Job{
 		Programs: []Program{{Ranks: n, Path: self, Env: []string{envDo + "=" + do, "GORACE=atexit_sleep_ms=0"}}},
 		Name:     "test", Host: "here", Stdout: out, Stderr: errs, Runtime: dir,
 	}, out, errs
+}
+
+// noneLeft fails t when it ends with more goroutines than there are now.
+func noneLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				stacks := make([]byte, 64<<10)
+				t.Fatalf("%d goroutines are left, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+			}
+		}
+	})
 }
 
 // shell is n ranks of a script, which does not speak the protocol.

@@ -57,7 +57,11 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 	}
 	if !r.finished() {
 		if err := r.await(ctx, c); err != nil {
-			return Status{}, r.failed(err)
+			err = r.failed(err)
+			if r.finished() { // it was taken back
+				bin.add(o)
+			}
+			return Status{}, err
 		}
 	}
 	if s, ok := r.Take(bin); ok {
@@ -91,8 +95,10 @@ func (e *RequestError) Error() string { return e.Err.Error() }
 func (e *RequestError) Unwrap() error { return e.Err }
 
 func (r Request) failed(err error) error {
-	e := &RequestError{Err: err}
-	if o := r.op; !r.stale() || r.expired() {
+	e, o := &RequestError{Err: err}, r.op
+	o.box.mu.Lock() // r may be stale, and o about to be used for something else
+	defer o.box.mu.Unlock()
+	if !r.stale() || r.expired() {
 		e.Kind, e.Match = o.kind, Match{Context: o.context, Peer: o.peer, Tag: o.tag, Check: o.check}
 	}
 	return e
@@ -137,7 +143,7 @@ func (r Request) await(ctx context.Context, c *Call) error {
 }
 
 // takeBack ends a request whose wait has ended with cause. nil: it was too late,
-// and the request is done.
+// and the request is done as usual.
 func (r Request) takeBack(c *Call, cause error) error {
 	o := r.op
 	o.cancel()
@@ -145,7 +151,6 @@ func (r Request) takeBack(c *Call, cause error) error {
 		return err
 	}
 	if errors.Is(o.err, ErrCancelled) {
-		o.box.free(o)
 		return cause
 	}
 	return nil

@@ -13,7 +13,8 @@ import (
 )
 
 // A Mutex is a lock whose zero value is free. It must not be copied. Who waits
-// for it does not sleep at first, and is not served in order. To give it back is
+// for it does not sleep at first, in a bubble of testing/synctest never (so its
+// holder must not either), and is not served in order. To give it back is
 // no fence: who then looks at what others have stored needs one of its own
 // (package barrier).
 type Mutex struct{ held uint32 }
@@ -40,11 +41,18 @@ func (m *Mutex) wait() {
 		spins  = 64
 		yields = 256
 	)
+	var since time.Time
 	for n := 0; !m.TryLock(); n++ {
 		switch {
 		case n < spins:
 			release.Pause()
+		case n == spins:
+			since = time.Now()
 		case n < yields:
+			runtime.Gosched()
+		case time.Since(since) == 0:
+			// In a bubble of testing/synctest the clock stands still while the
+			// holder works. A sleep would set it forward.
 			runtime.Gosched()
 		default:
 			time.Sleep(min(time.Duration(n-yields+1)*time.Microsecond, time.Millisecond))

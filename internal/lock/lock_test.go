@@ -1,8 +1,10 @@
 package lock_test
 
 import (
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,18 +47,41 @@ func TestLockWaitsForAHolderThatSleeps(t *testing.T) {
 	require.True(t, freed)
 }
 
+func TestWaitingTakesNoTimeOfABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu lock.Mutex
+		mu.Lock()
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+		})
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		mu.Unlock()
+		waiter.Wait()
+		require.Zero(t, time.Since(began))
+	})
+}
+
 func BenchmarkUncontended(b *testing.B) {
 	b.Run("lock.Mutex", func(b *testing.B) {
 		var mu lock.Mutex
+		n := 0
 		for b.Loop() {
 			mu.Lock()
+			n++
 			mu.Unlock()
 		}
 	})
 	b.Run("sync.Mutex", func(b *testing.B) {
 		var mu sync.Mutex
+		n := 0
 		for b.Loop() {
 			mu.Lock()
+			n++
 			mu.Unlock()
 		}
 	})

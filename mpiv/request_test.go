@@ -1,0 +1,136 @@
+package mpiv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twoPlaces runs f as two ranks of one process and of two.
+func twoPlaces(t *testing.T, f func(ctx context.Context, c *Comm) error) {
+	t.Run("one process", func(t *testing.T) { runWorld(t, 2, f) })
+	t.Run("two processes", func(t *testing.T) { runProcesses(t, []int{1, 1}, f) })
+}
+
+// TestWaitanyNamesEachRequestOnce: also a send that was done when it was begun.
+func TestWaitanyNamesEachRequestOnce(t *testing.T) {
+	const n = 5
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		var rs [n]Request
+		var data [n][]int
+		for i := range rs {
+			data[i] = make([]int, 1+i*3000) // short ones are done at once, long ones are not
+			if c.Rank() == 0 {
+				data[i][0] = 100 + i
+				rs[i] = Isend(c, data[i], 1, i)
+			} else {
+				rs[i] = Irecv(c, data[i], 0, i)
+			}
+		}
+		var named []int
+		for range n {
+			i, s, err := Waitany(ctx, rs[:])
+			if err != nil {
+				return err
+			}
+			if named = append(named, i); c.Rank() == 1 && (s.Tag != i || s.Count != len(data[i]) || data[i][0] != 100+i) {
+				return fmt.Errorf("request %d: status %+v, content %d", i, s, data[i][0])
+			}
+		}
+		slices.Sort(named)
+		if !slices.Equal(named, []int{0, 1, 2, 3, 4}) {
+			return fmt.Errorf("rank %d: Waitany named %v", c.Rank(), named)
+		}
+		if i, _, err := Waitany(ctx, rs[:]); i != -1 || err != nil {
+			return fmt.Errorf("Waitany of none: %d, %v", i, err)
+		}
+		return nil
+	})
+}
+
+func TestWaitsomeAndTestsomeEndAll(t *testing.T) {
+	const n = 6
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		var rs [n]Request
+		var data [n]int
+		for i := range rs {
+			if c.Rank() == 0 {
+				rs[i] = Isend(c, []int{i}, 1, i)
+			} else {
+				rs[i] = Irecv(c, data[i:i+1], 0, i)
+			}
+		}
+		var named []int
+		for k := 0; len(named) < n; k++ {
+			var statuses [n]Status
+			some, err := Waitsome(ctx, rs[:], statuses[:])
+			if err != nil || len(some) == 0 {
+				return fmt.Errorf("Waitsome: %v, %w", some, err)
+			}
+			for j, i := range some {
+				if c.Rank() == 1 && (statuses[j].Tag != i || data[i] != i) {
+					return fmt.Errorf("request %d: status %+v, content %d", i, statuses[j], data[i])
+				}
+			}
+			named = append(named, some...)
+			more, err := Testsome(rs[:], nil)
+			if err != nil {
+				return err
+			}
+			named = append(named, more...)
+		}
+		slices.Sort(named)
+		if !slices.Equal(named, []int{0, 1, 2, 3, 4, 5}) {
+			return fmt.Errorf("rank %d: Waitsome and Testsome named %v", c.Rank(), named)
+		}
+		return nil
+	})
+}
+
+func TestTestallChangesNoneBeforeAllAreDone(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 0 {
+			var in [2]int
+			rs := []Request{Irecv(c, in[:1], 1, 0), Irecv(c, in[1:], 1, 1)}
+			if done, err := Testall(rs, nil); done || err != nil {
+				return fmt.Errorf("Testall before any message: %v, %w", done, err)
+			}
+			if err := Send(ctx, c, []int{0}, 1, 2); err != nil {
+				return err
+			}
+			for {
+				var statuses [2]Status
+				done, err := Testall(rs, statuses[:])
+				if err != nil {
+					return err
+				}
+				if done {
+					if in != [2]int{7, 8} || statuses[0].Tag != 0 || statuses[1].Tag != 1 {
+						return fmt.Errorf("received %v, %+v", in, statuses)
+					}
+					break
+				}
+			}
+			if i, _, done, err := Testany(rs); i != -1 || !done || err != nil {
+				return fmt.Errorf("Testany of none: %d, %v, %w", i, done, err)
+			}
+			return nil
+		}
+		if _, err := Recv(ctx, c, make([]int, 1), 0, 2); err != nil {
+			return err
+		}
+		for tag, v := range []int{7, 8} {
+			if err := Send(ctx, c, []int{v}, 0, tag); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestARequestStaysSmall(t *testing.T) {
+	require.LessOrEqual(t, sizeOf[Request](), 32, "what is larger the compiler keeps in memory, not in registers")
+}
