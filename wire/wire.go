@@ -13,7 +13,7 @@ import (
 
 // Version is that of the format on the wire. Two processes talk only if theirs
 // are equal; a Hello carries it.
-const Version = 2
+const Version = 3
 
 // HeaderLen is the length of every header, in bytes.
 const HeaderLen = 40
