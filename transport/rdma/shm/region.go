@@ -3,10 +3,10 @@
 package shm
 
 import (
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -26,7 +26,7 @@ const writable = 1 << 63 // bit of a generation
 type regionTable struct {
 	grants *[maxRegions]grant
 
-	mu   sync.Mutex // guards what follows
+	mu   lock.Mutex // guards what follows
 	gen  uint64
 	free []int
 	live [maxRegions]region
