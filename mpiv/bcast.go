@@ -37,7 +37,7 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 		return err
 	}
 	switch {
-	case s.few(0) && s.small(data), s.c.size <= directRanks && len(data) <= bcastDirectLong && s.c.box.Engine().Shared():
+	case s.few(0) && s.small(data), s.central(len(data)), s.c.size <= centralRanks && len(data) <= bcastDirectLong && s.c.box.Engine().Shared():
 		return s.bcastDirect(data, root)
 	case len(data) < bcastLong || s.c.size < bcastRanks:
 		return s.bcastTree(data, root)

@@ -59,7 +59,7 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 		return err
 	}
 	switch {
-	case len(in) < treeLong && s.c.size > directRanks:
+	case len(in) < treeLong && s.c.size > directRanks && !s.central(len(in)):
 		return s.gatherTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.gatherFrom(out, &l)

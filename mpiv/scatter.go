@@ -55,7 +55,7 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 		return err
 	}
 	switch {
-	case len(out) < treeLong && s.c.size > directRanks:
+	case len(out) < treeLong && s.c.size > directRanks && !s.central(len(out)):
 		return s.scatterTree(in, out, &l, root)
 	case s.c.rank == root:
 		return s.scatterTo(in, &l)

@@ -17,7 +17,7 @@ import (
 
 const (
 	sharedRead = 128 << 10 // a read from this length on may be shared with the peer,
-	sharedBusy = 512 << 10 // also when both have other things to do
+	sharedMany = 512 << 10 // also where several are posted
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
 	aloneBytes = 128 << 10 // in one call
 	drainTime  = time.Second
@@ -148,10 +148,10 @@ func (q *QueuePair) write(a *access, there uint64, part []byte) error {
 	return q.memory.write(there, part)
 }
 
-// shares tells whether to share a read of n bytes. To divide a short one is
-// worth it if the peer waits for nothing else: not where it reads from here too.
+// shares tells whether to share a read of n bytes. A peer that reads from here
+// too has enough to do.
 func (q *QueuePair) shares(n int) bool {
-	return n >= sharedBusy || n >= sharedRead && len(q.posted) == 1 && !q.regions.any()
+	return (n >= sharedMany || n >= sharedRead && len(q.posted) == 1) && !q.regions.any()
 }
 
 // share opens a transfer for a, if there is one to be had.
