@@ -46,11 +46,11 @@ func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
 // message that is longer fills into and ends in ErrTruncate.
 func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status, error) {
 	if c.takes(from, tag) && plain[T]() {
-		if s, err := c.box.Recv(ctx, &callRecv, c.match(from, tag), bytesOf(into)); err == nil && (sizeOf[T]() < 2 || s.Bytes%sizeOf[T]() == 0) {
-			return c.status(s, sizeOf[T]()), nil
-		} else {
+		s, err := c.box.Recv(ctx, &callRecv, c.match(from, tag), bytesOf(into))
+		if err != nil || sizeOf[T]() > 1 && s.Bytes%sizeOf[T]() != 0 {
 			return c.recvWrong(s, err, sizeOf[T](), from, tag)
 		}
+		return c.status(s, sizeOf[T]()), nil
 	}
 	return c.recv(ctx, bytesOf(into), fits[T](), sizeOf[T](), from, tag)
 }

@@ -136,20 +136,11 @@ func (b *Box) purgeLocked() {
 // arrivedAbandon: a rank of the peer has abandoned a call.
 func (l *link) arrivedAbandon(in *incoming, cause []byte) {
 	h, s := &in.header, in.stream
-	switch {
-	case h.Seq <= s.got:
-		s.dirty = false // so that it is told again what we have
-		l.owe(s, in.length)
-		return
-	case h.Seq != s.got+1:
-		l.refuse(fmt.Errorf("message %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
+	if h.Seq <= s.got {
+		l.repeated(s, in.length)
 		return
 	}
-	s.got = h.Seq
-	if l.keeps && !l.stable {
-		s.acks.Store(s.got)
-		l.owe(s, in.length)
-	}
+	l.received(s, h.Seq, in.length)
 	s.box.abandon(callID{h.Context, h.Tag}, &AbandonedError{h.Source, string(cause)})
 }
 

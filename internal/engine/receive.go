@@ -65,6 +65,10 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		l.mu.Unlock()
 	}
 	in.stream = s
+	if h.Seq > s.got+1 {
+		l.refuse(fmt.Errorf("%v %d of rank %d to rank %d comes after %d", h.Kind, h.Seq, h.Source, h.Dest, s.got))
+		return nil
+	}
 	if h.Kind != wire.Eager {
 		if n > maxControl || h.Kind == wire.Offer && n != wire.EnvelopeLen {
 			l.refuse(fmt.Errorf("%v of %d bytes", h.Kind, n))
@@ -72,12 +76,8 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		}
 		return in.body[:n]
 	}
-	switch {
-	case h.Seq <= s.got:
+	if h.Seq <= s.got {
 		return nil // a repetition
-	case h.Seq != s.got+1:
-		l.refuse(fmt.Errorf("message %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
-		return nil
 	}
 	b := s.box
 	l.e.open(b)
@@ -179,15 +179,10 @@ func (l *link) arrivedEager(in *incoming) {
 		l.ackSoon = true
 	}
 	if h.Seq <= s.got {
-		s.dirty = false // so that it is told again what we have
-		l.owe(s, in.length)
+		l.repeated(s, in.length)
 		return
 	}
-	s.got = h.Seq
-	if l.keeps && !l.stable {
-		s.acks.Store(s.got)
-		l.owe(s, in.length)
-	}
+	l.received(s, h.Seq, in.length)
 	b, a := s.box, in.arrival
 	l.e.open(b)
 	if o := in.op; o != nil {
@@ -217,19 +212,11 @@ func (l *link) arrivedOffer(in *incoming) {
 		return
 	}
 	b := s.box
-	switch {
-	case h.Seq <= s.got:
+	if h.Seq <= s.got {
 		l.offeredAgain(s, h)
 		return
-	case h.Seq != s.got+1:
-		l.refuse(fmt.Errorf("offer %d of rank %d to rank %d comes after %d", h.Seq, h.Source, h.Dest, s.got))
-		return
 	}
-	s.got = h.Seq
-	if l.keeps && !l.stable {
-		s.acks.Store(s.got)
-		l.owe(s, 0)
-	}
+	l.received(s, h.Seq, 0)
 	l.mu.Lock()
 	s.offers = append(s.offers, h.Seq)
 	l.mu.Unlock()
@@ -444,6 +431,22 @@ func (l *link) Pulled(id uint64, err error) {
 	l.answer(o)
 	l.mu.Unlock()
 	o.finish()
+}
+
+// received notes that the next message of s, of n bytes, is here.
+func (l *link) received(s *stream, seq uint64, n int) {
+	s.got = seq
+	if l.keeps && !l.stable {
+		s.acks.Store(seq)
+		l.owe(s, n)
+	}
+}
+
+// repeated has the peer told again what of s is here: it has sent a message of n
+// bytes twice.
+func (l *link) repeated(s *stream, n int) {
+	s.dirty = false
+	l.owe(s, n)
 }
 
 // owe notes that the peer is to be told that a message of n bytes of s is here.
