@@ -147,7 +147,7 @@ func (d *Domain) admit(sock *net.UnixConn) {
 	sock.SetDeadline(time.Now().Add(d.opt.HandshakeTimeout))
 	q, err := d.shake(sock, d.accept)
 	if err != nil {
-		if !d.isClosed() {
+		if !errors.Is(err, net.ErrClosed) { // else Close ended the handshake
 			d.opt.Log.Warn("stranger refused", "addr", d.Addr(), "err", err)
 		}
 		return
