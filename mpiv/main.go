@@ -12,6 +12,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/process"
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 )
 
 // Main runs the ranks of this process and exits. It is what a program's main
@@ -20,11 +21,14 @@ import (
 //
 // The exit status is 0 when run has returned nil on all ranks, that of an
 // *ExitError, and 1 after any other error or panic, which ends the whole job.
-func Main(run func(ctx context.Context, world *Comm) error) {
-	os.Exit(mainOf(run))
+//
+// A program that is to run over networks beside shared memory and TCP hands
+// them in, such as libp2p.Network(). All processes must hand in the same.
+func Main(run func(ctx context.Context, world *Comm) error, networks ...transport.Network) {
+	os.Exit(mainOf(run, networks))
 }
 
-func mainOf(run func(ctx context.Context, world *Comm) error) int {
+func mainOf(run func(ctx context.Context, world *Comm) error, networks []transport.Network) int {
 	if !process.Launched() {
 		if err := Run(context.Background(), 1, Options{}, run); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
@@ -32,7 +36,7 @@ func mainOf(run func(ctx context.Context, world *Comm) error) int {
 		}
 		return 0
 	}
-	p, err := process.Join(describeCheck)
+	p, err := process.Join(describeCheck, networks...)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: join the job: %v\n", filepath.Base(os.Args[0]), err)
 		return 1

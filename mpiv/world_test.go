@@ -14,7 +14,6 @@ import (
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
-	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/mem"
 )
 
@@ -49,13 +48,13 @@ func runProcessesAs(t testing.TB, cfg engine.Config, ranks []int, f func(ctx con
 			next++
 		}
 	}
-	addrs := make([][]transport.Addr, len(ranks))
+	addrs := make([][]fabric.Addr, len(ranks))
 	engines := make([]*engine.Engine, len(ranks))
 	fabrics := make([]*fabric.Fabric, len(ranks))
 	for i := range ranks {
 		ep, err := network.Listen(fmt.Sprint(i))
 		require.NoError(t, err)
-		fabrics[i] = fabric.New(len(ranks), fabric.Options{Process: i, Endpoints: []transport.Endpoint{ep}, Log: slog.New(slog.DiscardHandler)})
+		fabrics[i] = fabric.New(len(ranks), fabric.Options{Process: i, Networks: []fabric.Network{{Endpoint: ep}}, Log: slog.New(slog.DiscardHandler)})
 		cfg.Process, cfg.Processes, cfg.Keep, cfg.Connect = i, processes, true, fabrics[i].Connect
 		engines[i] = engine.New(cfg)
 		addrs[i] = fabrics[i].Addrs()

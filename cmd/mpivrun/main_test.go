@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -111,7 +112,7 @@ func TestVersionForPrograms(t *testing.T) {
 	_, out, _ := result(t, mpivrun(t, "version", "--json"))
 	var b build
 	require.NoError(t, json.Unmarshal([]byte(out), &b))
-	require.Equal(t, 1, b.Protocol)
+	require.Equal(t, control.Version, b.Protocol)
 }
 
 // running starts c and returns the first n lines of what it prints.

@@ -57,7 +57,7 @@ func (m *member) hello() {
 	m.welcome = msg.Welcome
 	m.send(control.Message{Hello: &control.Hello{
 		Version: control.Version, Process: m.process, PID: os.Getpid(),
-		Addrs: []string{fmt.Sprintf("mem:%d", m.process)},
+		Addrs: []control.Addr{{Addr: fmt.Sprintf("mem:%d", m.process)}},
 	}})
 }
 
@@ -103,7 +103,7 @@ var members = map[string]func(m *member){
 	"show": func(m *member) {
 		m.join()
 		fmt.Printf("process %d of %d: ranks %v, token %d bytes, peer at %s\n",
-			m.start.Process, len(m.start.Processes), m.ranks(), len(m.welcome.Token), m.start.Processes[0].Addrs[0])
+			m.start.Process, len(m.start.Processes), m.ranks(), len(m.welcome.Token), m.start.Processes[0].Addrs[0].Addr)
 		m.finish()
 	},
 	"token": func(m *member) { m.join(); fmt.Printf("%x\n", m.welcome.Token); m.finish() },

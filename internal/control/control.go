@@ -10,10 +10,12 @@ package control
 
 import (
 	"encoding/json"
-
 	"fmt"
 	"net"
 	"sync"
+
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/topology"
 )
 
 // The environment that an agent gives a process. A program without it is a
@@ -24,7 +26,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 1
+const Version = 2
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -44,8 +46,22 @@ type Message struct {
 // Welcome is the first of an agent: what a process needs before others can
 // reach it.
 type Welcome struct {
-	Token   []byte // 16 bytes that all processes of the job share and no stranger knows
-	Options Options
+	Token       []byte                // 16 bytes that all processes of the job share and no stranger knows
+	Credentials *identity.Credentials `json:",omitempty"` // who this process is; nil: processes do not ask each other
+	Networks    []Network             // of the host, best first. None: the loopback alone
+	Options     Options
+}
+
+// A Network that a host has.
+type Network struct {
+	Class   topology.Class
+	Address string // of the host there: an IP address
+}
+
+// An Addr is where others reach a process over one of its networks.
+type Addr struct {
+	Class topology.Class
+	Addr  string // a transport.Addr
 }
 
 // Hello is the first of a process.
@@ -53,7 +69,7 @@ type Hello struct {
 	Version int
 	Process int
 	PID     int
-	Addrs   []string // where others reach it, one for each of its networks (transport.Addr)
+	Addrs   []Addr // where others reach it
 }
 
 // Start tells a process what it is.
@@ -69,13 +85,13 @@ type Process struct {
 	Host  string
 	Slot  int
 	Ranks []int    // ascending
-	Addrs []string // as in its Hello
+	Addrs []Addr // as in its Hello
 }
 
 // Options of the job that processes must agree on. Zero values are defaults.
 type Options struct {
 	Survive    string   // "none" or "moves". "" means "moves".
-	Transports []string // allowed, best first: "shm", "tcp". None means all.
+	Transports []string // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
 	LogBytes   int      // bound of the log for each pair of processes. 0 means 16 MiB.
 	Check      bool     // costly checks of the program: buffers changed while a request is pending
 	SpinMicros int      // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all

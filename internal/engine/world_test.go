@@ -38,7 +38,7 @@ func newWorldOn(t testing.TB, cfg engine.Config, listen func(process int) transp
 		}
 		cfg.Processes = append(cfg.Processes, of)
 	}
-	addrs := make([][]transport.Addr, len(ranks))
+	addrs := make([][]fabric.Addr, len(ranks))
 	for i := range ranks {
 		ep := listen(i)
 		if ep == nil {
@@ -46,7 +46,7 @@ func newWorldOn(t testing.TB, cfg engine.Config, listen func(process int) transp
 			require.NoError(t, err)
 			ep = mine
 		}
-		f := fabric.New(len(ranks), fabric.Options{Process: i, Endpoints: []transport.Endpoint{ep}, Log: slog.New(slog.DiscardHandler)})
+		f := fabric.New(len(ranks), fabric.Options{Process: i, Networks: []fabric.Network{{Endpoint: ep}}, Log: slog.New(slog.DiscardHandler)})
 		c := cfg
 		c.Process = i
 		c.Connect = f.Connect

@@ -12,15 +12,28 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
 
-// Options of a Fabric. Endpoints and Log must be set.
+// Options of a Fabric. Networks and Log must be set.
 type Options struct {
-	Process   int
-	Endpoints []transport.Endpoint // best network first; Close closes them
-	Patience  time.Duration        // how long to try to reach a process. Zero means 30 s.
-	Log       *slog.Logger
+	Process  int
+	Networks []Network     // best first; Close closes their endpoints
+	Patience time.Duration // how long to try to reach a process. Zero means 30 s.
+	Log      *slog.Logger
+}
+
+// A Network that this process has.
+type Network struct {
+	Class    topology.Class
+	Endpoint transport.Endpoint
+}
+
+// An Addr is where a process is reached over one of its networks.
+type Addr struct {
+	Class topology.Class
+	Addr  transport.Addr
 }
 
 // A Fabric owns the endpoints of a process and the goroutines that dial and
@@ -33,7 +46,7 @@ type Fabric struct {
 	done  sync.WaitGroup
 
 	engine *engine.Engine     // set by Start
-	addrs  [][]transport.Addr // of each process; set by Start
+	addrs  [][]Addr // of each process; set by Start
 }
 
 // New makes a Fabric for a job of that many processes. It does nothing until
@@ -48,10 +61,10 @@ func New(processes int, opt Options) *Fabric {
 }
 
 // Addrs is where others reach this process.
-func (f *Fabric) Addrs() []transport.Addr {
-	addrs := make([]transport.Addr, len(f.opt.Endpoints))
-	for i, e := range f.opt.Endpoints {
-		addrs[i] = e.Addr()
+func (f *Fabric) Addrs() []Addr {
+	addrs := make([]Addr, len(f.opt.Networks))
+	for i, n := range f.opt.Networks {
+		addrs[i] = Addr{n.Class, n.Endpoint.Addr()}
 	}
 	return addrs
 }
@@ -67,10 +80,10 @@ func (f *Fabric) Connect(process int) {
 }
 
 // Start begins to accept and dial for e. addrs says where each process is.
-func (f *Fabric) Start(e *engine.Engine, addrs [][]transport.Addr) {
+func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
 	f.engine, f.addrs = e, addrs
-	for _, ep := range f.opt.Endpoints {
-		f.done.Go(func() { f.accept(ep) })
+	for _, n := range f.opt.Networks {
+		f.done.Go(func() { f.accept(n.Endpoint) })
 	}
 	f.done.Go(f.dialAll)
 }
@@ -79,9 +92,9 @@ func (f *Fabric) Start(e *engine.Engine, addrs [][]transport.Addr) {
 // must be closed before.
 func (f *Fabric) Close() {
 	f.stop()
-	for _, ep := range f.opt.Endpoints {
-		if err := ep.Close(); err != nil {
-			f.opt.Log.Warn("endpoint closed badly", "addr", ep.Addr(), "err", err)
+	for _, n := range f.opt.Networks {
+		if err := n.Endpoint.Close(); err != nil {
+			f.opt.Log.Warn("endpoint closed badly", "addr", n.Endpoint.Addr(), "err", err)
 		}
 	}
 	f.done.Wait()
@@ -189,10 +202,10 @@ func (f *Fabric) try(ctx context.Context, ep transport.Endpoint, addr transport.
 }
 
 func (f *Fabric) choose(process int) (transport.Endpoint, transport.Addr) {
-	for _, ep := range f.opt.Endpoints {
+	for _, n := range f.opt.Networks {
 		for _, a := range f.addrs[process] {
-			if a.Network() == ep.Addr().Network() {
-				return ep, a
+			if a.Class == n.Class && a.Addr.Network() == n.Endpoint.Addr().Network() {
+				return n.Endpoint, a.Addr
 			}
 		}
 	}

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,9 +20,6 @@ import (
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
-	"github.com/mpiv/mpiv/transport/rdma"
-	"github.com/mpiv/mpiv/transport/rdma/shm"
-	"github.com/mpiv/mpiv/transport/tcp"
 )
 
 // ErrStopped is why calls fail after the agent has ended the job.
@@ -54,8 +50,9 @@ type Process struct {
 func Launched() bool { return os.Getenv(control.EnvSocket) != "" }
 
 // Join takes this process's part in the job that started it: it returns when
-// all processes of the job have come so far. The caller must Leave.
-func Join(describe Describe) (*Process, error) {
+// all processes of the job have come so far. The caller must Leave. extra are
+// networks that the program has beside the usual ones.
+func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	index, err := strconv.Atoi(os.Getenv(control.EnvProcess))
 	if err != nil {
 		return nil, fmt.Errorf("%s in the environment: %w", control.EnvProcess, err)
@@ -68,84 +65,46 @@ func Join(describe Describe) (*Process, error) {
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
 	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), ends: make(map[topology.Rank]bool)}
-	if err := p.join(filepath.Dir(socket)); err != nil {
+	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Process) join(dir string) error {
+func (p *Process) join(dir string, extra []transport.Network) error {
 	welcome, err := p.agent.Receive()
 	if err != nil || welcome.Welcome == nil {
 		return fmt.Errorf("the agent did not say welcome (is mpivrun of the same version?): %v", err)
 	}
 	p.options = welcome.Welcome.Options
-	endpoints, err := p.listen(dir, welcome.Welcome.Token)
+	networks, err := p.listen(dir, *welcome.Welcome, extra)
 	if err != nil {
 		return err
 	}
-	// The number of processes is known at Start; one wish for each is the most.
-	closeAll := func() {
-		for _, ep := range endpoints {
-			ep.Close()
-		}
-	}
 	hello := control.Hello{Version: control.Version, Process: p.index, PID: os.Getpid()}
-	for _, ep := range endpoints {
-		hello.Addrs = append(hello.Addrs, string(ep.Addr()))
+	for _, n := range networks {
+		hello.Addrs = append(hello.Addrs, control.Addr{Class: n.Class, Addr: string(n.Endpoint.Addr())})
 	}
 	if err := p.agent.Send(control.Message{Hello: &hello}); err != nil {
-		closeAll()
+		closeAll(networks)
 		return fmt.Errorf("say hello to the agent: %w", err)
 	}
 	m, err := p.agent.Receive()
 	if err != nil || m.Start == nil {
-		closeAll()
+		closeAll(networks)
 		if err == nil && m.Stop != nil {
 			err = errors.New(m.Stop.Reason)
 		}
 		return fmt.Errorf("the job did not start: %v", err)
 	}
-	p.start(m.Start, endpoints)
+	p.start(m.Start, networks)
 	return nil
 }
 
-// listen opens this process's endpoints on the networks of the job, best first.
-func (p *Process) listen(dir string, token []byte) ([]transport.Endpoint, error) {
-	var endpoints []transport.Endpoint
-	allowed := p.options.Transports
-	if len(allowed) == 0 {
-		allowed = []string{"shm", "tcp"}
-	}
-	for _, name := range allowed {
-		var ep transport.Endpoint
-		var err error
-		switch name {
-		case "shm":
-			var d *shm.Domain
-			if d, err = shm.Listen(filepath.Join(dir, fmt.Sprintf("p%d.sock", p.index)), shm.Options{}); err == nil {
-				ep = rdma.New(d)
-			}
-		case "tcp":
-			ep, err = tcp.Listen(context.Background(), tcp.Options{Secret: [16]byte(token)})
-		default:
-			err = fmt.Errorf("this program has no transport %q", name)
-		}
-		if err != nil {
-			for _, ep := range endpoints {
-				ep.Close()
-			}
-			return nil, fmt.Errorf("listen on %s: %w", name, err)
-		}
-		endpoints = append(endpoints, ep)
-	}
-	return endpoints, nil
-}
-
-func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
+func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.fabric = fabric.New(len(s.Processes), fabric.Options{Process: p.index, Endpoints: endpoints, Log: log})
+	p.fabric = fabric.New(len(s.Processes), fabric.Options{Process: p.index, Networks: networks, Log: log})
 	cfg := engine.Config{
 		Process:  p.index,
 		Keep:     p.options.Survive != "none",
@@ -156,7 +115,7 @@ func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
 		Log:      log,
 	}
 	onHost := make(map[string]int)
-	addrs := make([][]transport.Addr, len(s.Processes))
+	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
 		ranks := make([]topology.Rank, len(q.Ranks))
 		for k, r := range q.Ranks {
@@ -164,12 +123,12 @@ func (p *Process) start(s *control.Start, endpoints []transport.Endpoint) {
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
 		for _, a := range q.Addrs {
-			addrs[i] = append(addrs[i], transport.Addr(a))
+			addrs[i] = append(addrs[i], fabric.Addr{Class: a.Class, Addr: transport.Addr(a.Addr)})
 		}
 		onHost[q.Host]++
 		cfg.Crowded = cfg.Crowded || onHost[q.Host] > s.Cores
 	}
-	cfg.Shared = len(onHost) == 1 && endpoints[0].Addr().Network() == "shm"
+	cfg.Shared = len(onHost) == 1 && networks[0].Endpoint.Addr().Network() == "shm"
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).

@@ -25,8 +25,8 @@ func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, 
 }
 
 func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
-	if a.Network() != Network {
-		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Network)
+	if a.Network() != Name {
+		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Name)
 	}
 	p := preamble{secret: e.opt.Secret, addr: string(e.addr)}
 	rand.Read(p.id[:])

@@ -20,8 +20,15 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// Network is the first part of this network's addresses.
-const Network = "tcp"
+// Name is the first part of this network's addresses.
+const Name = "tcp"
+
+// Network makes endpoints of TCP.
+func Network() transport.Network {
+	return transport.Network{Name: Name, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
+		return Listen(ctx, Options{Listen: net.JoinHostPort(s.Address, "0"), Secret: s.Secret})
+	}}
+}
 
 // How many connections wait for Accept. When they are so many, the next
 // handshake waits with its answer, and is refused after Options.Patience.
@@ -86,22 +93,22 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen %s:%s: %w", Network, o.Listen, err)
+		return nil, fmt.Errorf("listen %s:%s: %w", Name, o.Listen, err)
 	}
 	advertise := o.Advertise
 	if advertise == "" {
 		at := ln.Addr().(*net.TCPAddr)
 		if at.IP.IsUnspecified() {
 			ln.Close()
-			return nil, fmt.Errorf("listen %s:%s: others need one host's address: set Options.Advertise", Network, o.Listen)
+			return nil, fmt.Errorf("listen %s:%s: others need one host's address: set Options.Advertise", Name, o.Listen)
 		}
 		advertise = at.String()
 	}
-	addr := transport.Addr(Network + ":" + advertise)
+	addr := transport.Addr(Name + ":" + advertise)
 	if !validAddr(string(addr)) {
 		ln.Close()
 		return nil, fmt.Errorf("listen %s:%s: %q cannot be advertised: use host:port in fewer than %d bytes",
-			Network, o.Listen, advertise, maxAddr)
+			Name, o.Listen, advertise, maxAddr)
 	}
 	w, err := newWaker()
 	if err != nil {

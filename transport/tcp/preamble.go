@@ -91,5 +91,5 @@ func validAddr(a string) bool {
 			return false
 		}
 	}
-	return len(a) <= maxAddr && strings.HasPrefix(a, Network+":")
+	return len(a) <= maxAddr && strings.HasPrefix(a, Name+":")
 }

@@ -1,0 +1,79 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma"
+	"github.com/mpiv/mpiv/transport/rdma/shm"
+	"github.com/mpiv/mpiv/transport/tcp"
+)
+
+// usual is the networks between hosts that every program has, best first.
+func usual() []transport.Network { return []transport.Network{tcp.Network()} }
+
+// listen opens this process's endpoints on the networks of the job, best first:
+// those of one class before those of the next, and in the order of
+// Options.Transports within it.
+func (p *Process) listen(dir string, w control.Welcome, extra []transport.Network) ([]fabric.Network, error) {
+	known := slices.Concat(usual(), extra)
+	allowed := w.Options.Transports
+	if len(allowed) == 0 {
+		allowed = []string{"shm"}
+		for _, n := range known {
+			allowed = append(allowed, n.Name)
+		}
+	}
+	sites := w.Networks
+	if len(sites) == 0 {
+		sites = []control.Network{{Class: topology.SameHost, Address: "127.0.0.1"}}
+	}
+	site := transport.Site{Secret: [16]byte(w.Token)}
+	if w.Credentials != nil {
+		id, err := w.Credentials.Open()
+		if err != nil {
+			return nil, err
+		}
+		site.TLS = id.TLS()
+	}
+	var networks []fabric.Network
+	for _, name := range allowed {
+		if name == "shm" {
+			d, err := shm.Listen(filepath.Join(dir, fmt.Sprintf("p%d.sock", p.index)), shm.Options{})
+			if err != nil {
+				closeAll(networks)
+				return nil, err
+			}
+			networks = append(networks, fabric.Network{Class: topology.SameHost, Endpoint: rdma.New(d)})
+			continue
+		}
+		i := slices.IndexFunc(known, func(n transport.Network) bool { return n.Name == name })
+		if i < 0 {
+			closeAll(networks)
+			return nil, fmt.Errorf("this program has no transport %q", name)
+		}
+		for _, s := range sites {
+			site.Address = s.Address
+			ep, err := known[i].Listen(context.Background(), site)
+			if err != nil {
+				closeAll(networks)
+				return nil, err
+			}
+			networks = append(networks, fabric.Network{Class: s.Class, Endpoint: ep})
+		}
+	}
+	slices.SortStableFunc(networks, func(a, b fabric.Network) int { return int(a.Class) - int(b.Class) })
+	return networks, nil
+}
+
+func closeAll(networks []fabric.Network) {
+	for _, n := range networks {
+		n.Endpoint.Close()
+	}
+}

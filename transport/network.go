@@ -1,0 +1,30 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+)
+
+// A Network is a way to make endpoints: what a program hands to mpiv.Main to be
+// able to use it.
+type Network struct {
+	Name   string // "quic": the first part of its addresses
+	Listen func(ctx context.Context, s Site) (Endpoint, error)
+}
+
+// A Site is where an endpoint is to listen, and whom it is to serve.
+type Site struct {
+	Address string      // of this host on the network to listen on: an IP address, without a port
+	Secret  [16]byte    // that all processes of the job share
+	TLS     *tls.Config // for both ends: who this process is and whom it accepts. Nil: nobody is asked
+	Relays  []string    // that networks which need one go through; opaque to all others
+	Log     *slog.Logger
+}
+
+// An Authenticated Conn knows who its peer is: the peer has proved to have the
+// key of this certificate, and Site.TLS has accepted it. Nil where Site.TLS was.
+type Authenticated interface {
+	Certificate() *x509.Certificate
+}
