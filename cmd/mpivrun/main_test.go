@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mpiv/mpiv/internal/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // The mpivrun of these tests is this test binary, told so by this variable.

@@ -84,7 +84,7 @@ type Start struct {
 type Process struct {
 	Host  string
 	Slot  int
-	Ranks []int    // ascending
+	Ranks []int  // ascending
 	Addrs []Addr // as in its Hello
 }
 

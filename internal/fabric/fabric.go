@@ -45,8 +45,8 @@ type Fabric struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	engine *engine.Engine     // set by Start
-	addrs  [][]Addr // of each process; set by Start
+	engine *engine.Engine // set by Start
+	addrs  [][]Addr       // of each process; set by Start
 }
 
 // New makes a Fabric for a job of that many processes. It does nothing until
