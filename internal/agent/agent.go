@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
 )
 
 // How long things may take.
@@ -26,22 +27,22 @@ const (
 	drainTime   = 100 * time.Millisecond // for the last output of a process whose pipe others keep open
 )
 
-// An Agent runs one job.
+// An Agent is the first of a job: it decides. It has the processes of this host,
+// and those of others through the agents there.
 type Agent struct {
 	job       Job
-	dir       *jobDir
+	hosts     []*host
 	processes []*process
+	crew      *crew // of this host
 	since     time.Time
 	token     []byte
-	control   *net.UnixListener // for the processes
-	asked     *net.UnixListener // for mpivrun
+	authority *identity.Authority // nil where all is on this host
+	head      *head               // to which other agents connect; nil where all is on this host
+	asked     *net.UnixListener   // for mpivrun
 	speaker   *speaker
-	starter   *starter
-	null      *os.File
 	outputs   []*os.File // files of OutputDir
 	typed     *os.File   // a pipe to the process that has the terminal's input; nil if there is none
-
-	forking sync.RWMutex // held for reading while a process is started
+	feeding   *window    // towards the process elsewhere that has the input; nil if there is none
 
 	events chan func()   // run by loop; never closed
 	done   chan struct{} // closed when the loop has ended
@@ -49,13 +50,11 @@ type Agent struct {
 	code   int           // the job's exit code; read after ended
 	wg     sync.WaitGroup
 
-	connMu sync.Mutex // guards what follows
-	conns  map[*net.UnixConn]bool
-	closed bool
-
 	// What follows is owned by loop.
 	running    int // processes that have not been judged
-	hellos     int
+	draining   int // those that were started and whose output has not all been passed on
+	ready      int
+	toldRun    bool
 	toldStart  bool
 	ending     bool
 	mourning   bool     // the job ends when others have said what they wait for from a process that died
@@ -68,6 +67,9 @@ type Agent struct {
 	rounds     map[uint64]*round
 	lastRound  uint64
 	watch      watch
+
+	boots       map[int]control.Boot // of the agents that are started elsewhere
+	hereAddress string               // of this host, to the first of them that joined
 }
 
 // Start starts j. An error of the program or of its place is an *ExitError.
@@ -75,25 +77,17 @@ type Agent struct {
 func Start(j Job) (*Agent, error) {
 	j = j.withDefaults()
 	a := &Agent{
-		job: j, processes: layout(j), since: time.Now(), token: make([]byte, 16),
+		job: j, since: time.Now(), token: make([]byte, 16),
 		events: make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
-		conns: map[*net.UnixConn]bool{}, rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
+		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
 	}
 	if err := a.prepare(); err != nil {
 		a.release()
 		return nil, err
 	}
-	a.wg.Go(func() { a.accept(a.control, a.serveProcess) })
-	a.wg.Go(func() { a.accept(a.asked, a.serveQuestion) })
+	a.crew.wg.Go(func() { a.crew.accept(a.asked, a.serveQuestion) })
 	if a.typed != nil {
 		a.wg.Go(func() { typeOn(a.job.Stdin, a.typed, a.done) })
-	}
-	for _, p := range a.processes {
-		for i, s := range []*stream{p.stdout, p.stderr} {
-			if s != nil {
-				p.pumps.Go(func() { s.pump(p.readers[i]) })
-			}
-		}
 	}
 	go a.run()
 	return a, nil
@@ -101,42 +95,37 @@ func Start(j Job) (*Agent, error) {
 
 // prepare makes all that can fail before the first process runs.
 func (a *Agent) prepare() error {
-	if len(a.processes) == 0 {
-		return fmt.Errorf("the job has no ranks")
-	}
-	for _, p := range a.processes {
-		dir := p.prog.Dir
-		if dir != "" && !isDir(dir) {
-			return &ExitError{CodeNotFound, fmt.Errorf("working directory %s does not exist", dir)}
-		}
-		if prev := p.index - 1; prev >= 0 && a.processes[prev].prog == p.prog {
-			p.path = a.processes[prev].path
-			continue
-		}
-		search := valueOf(p.prog.Env, "PATH")
-		if search == "" {
-			search = os.Getenv("PATH")
-		}
-		var err error
-		if p.path, err = resolve(p.prog.Path, dir, search); err != nil {
-			return err
-		}
+	var err error
+	if a.hosts, a.processes, err = layout(a.job); err != nil {
+		return err
 	}
 	rand.Read(a.token)
-	var err error
-	if a.dir, err = makeJobDir(a.job.Runtime, a.job.Name); err != nil {
+	here := crewJob{name: a.job.Name, runtime: a.job.Runtime, token: a.token, options: a.job.Options, bind: a.job.Bind}
+	if a.crew, err = newCrew(here, local{a}); err != nil {
 		return err
 	}
-	a.job.Name = filepath.Base(a.dir.path)
-	if a.control, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.dir.path, processName), Net: "unix"}); err != nil {
+	a.job.Name = filepath.Base(a.crew.dir.path)
+	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.crew.dir.path, askName), Net: "unix"}); err != nil {
 		return err
 	}
-	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.dir.path, askName), Net: "unix"}); err != nil {
+	for _, h := range a.hosts {
+		if h.here {
+			h.place, h.cores = a.crew, runtime.NumCPU()
+		} else if a.head == nil {
+			if err := a.openHead(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.prepareOutput(); err != nil {
 		return err
 	}
-	if a.null, err = os.Open(os.DevNull); err != nil {
-		return err
-	}
+	return a.prepareHere()
+}
+
+// prepareOutput makes where the output of every process goes, and the input of
+// the one that has some.
+func (a *Agent) prepareOutput() error {
 	if a.job.OutputDir != "" {
 		if err := os.MkdirAll(a.job.OutputDir, 0o777); err != nil {
 			return fmt.Errorf("make the directory for output: %w", err)
@@ -144,20 +133,98 @@ func (a *Agent) prepare() error {
 	}
 	out, ok1 := a.job.Stdout.(*os.File)
 	errs, ok2 := a.job.Stderr.(*os.File)
-	files := ok1 && ok2
-	// One process whose lines need no tags writes where we would.
-	raw := files && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == ""
 	screens := [2]*screen{new(screen), new(screen)}
-	if !files || sameFile(out, errs) {
+	if !ok1 || !ok2 || sameFile(out, errs) {
 		screens[0] = screens[1]
 	}
 	a.speaker = newSpeaker(&stream{screen: screens[1], w: a.job.Stderr})
 	for _, p := range a.processes {
-		if err := a.connect(p, raw, screens); err != nil {
+		if err := a.outputOf(p, screens); err != nil {
 			return fmt.Errorf("make the output of %s: %w", p.who(), err)
 		}
 	}
 	return nil
+}
+
+// outputOf makes the streams of p.
+func (a *Agent) outputOf(p *process, screens [2]*screen) error {
+	for i, w := range []any{a.job.Stdout, a.job.Stderr} {
+		name := [2]string{"stdout", "stderr"}[i]
+		s := &stream{screen: screens[i], stamped: a.job.Timestamp, prompt: p.reads}
+		if a.job.Tag {
+			s.tag = "[" + p.label() + "]<" + name + ">: "
+		}
+		if a.job.OutputDir == "" {
+			s.w = w.(interface{ Write([]byte) (int, error) })
+		} else {
+			f, err := os.OpenFile(filepath.Join(a.job.OutputDir, "rank."+p.label()+"."+name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o666)
+			if err != nil {
+				return err
+			}
+			a.outputs = append(a.outputs, f)
+			s.w, s.screen, s.prompt = f, new(screen), false
+		}
+		p.streams[i] = s
+	}
+	p.streams[1].last = new(tail)
+	return nil
+}
+
+// prepareHere makes the children of this host's crew.
+func (a *Agent) prepareHere() error {
+	out, ok1 := a.job.Stdout.(*os.File)
+	errs, ok2 := a.job.Stderr.(*os.File)
+	// One process whose lines need no tags writes where we would.
+	raw := [2]*os.File{}
+	if ok1 && ok2 && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == "" {
+		raw = [2]*os.File{out, errs}
+	}
+	var last *child
+	for _, p := range a.processes {
+		if !p.host.here {
+			continue
+		}
+		m := &child{index: p.index, ranks: p.ranks, prog: p.prog}
+		if last != nil && last.prog == m.prog {
+			m.path = last.path
+		} else if err := m.resolve(); err != nil {
+			return err
+		}
+		last = m
+		if raw[0] != nil {
+			p.streams = [2]*stream{}
+		}
+		var in *os.File
+		if p.reads {
+			var err error
+			if in, err = a.input(m); err != nil {
+				return fmt.Errorf("make the input of %s: %w", p.who(), err)
+			}
+		}
+		if err := a.crew.add(m, in, p.streams, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// input is what m, the process that reads the job's standard input, gets.
+func (a *Agent) input(m *child) (*os.File, error) {
+	in := a.job.Stdin
+	switch terminal := isTerminal(in); {
+	case terminal && !inForeground(in):
+		return nil, nil // reading would stop us
+	case terminal:
+		// The process is not in the terminal's foreground group, which is what
+		// lets the agent decide who gets an interrupt. So it is given a pipe.
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		m.ours = append(m.ours, r)
+		a.typed, in = w, r
+	}
+	return in, nil
 }
 
 func sameFile(a, b *os.File) bool {
@@ -184,6 +251,10 @@ func (a *Agent) Signal(sig syscall.Signal) { a.post(func() { a.signal(sig) }) }
 func (a *Agent) Abort(reason string) {
 	a.post(func() { a.fail(verdict{code: 1, text: reason}) })
 }
+
+// Bury reaps what processes of the job left behind on this host and has ended
+// since. It is for who calls Adopt, after a SIGCHLD.
+func (a *Agent) Bury() { a.post(a.crew.bury) }
 
 // post has f run by the loop. After the end of the job nothing happens.
 func (a *Agent) post(f func()) {
@@ -212,8 +283,12 @@ func (a *Agent) run() {
 	if a.job.Timeout > 0 {
 		a.after(a.job.Timeout, a.timedOut)
 	}
-	a.startAll()
-	for a.running > 0 {
+	if a.head == nil {
+		a.startAll()
+	} else {
+		a.launchAll()
+	}
+	for a.running > 0 || a.draining > 0 {
 		(<-a.events)()
 	}
 	if a.doubt != nil && !a.ending && a.interrupts == 0 {
@@ -223,31 +298,54 @@ func (a *Agent) run() {
 	a.finish()
 }
 
-// startAll has every process started, by as many threads as there are cores.
+// startAll has every process started.
 func (a *Agent) startAll() {
-	sets := make([]unix.CPUSet, len(a.processes))
-	if a.job.Bind {
-		var err error
-		if sets, err = coreSets(a.processes); err != nil {
-			a.running = 0
-			a.fail(verdict{code: 1, text: err.Error()})
-			return
+	a.toldRun = true
+	err := a.identify()
+	if err == nil {
+		err = a.crew.start()
+	}
+	if err == nil && a.head != nil {
+		err = a.runElsewhere()
+	}
+	if err != nil {
+		a.forgetAll()
+		a.fail(verdict{code: 1, text: err.Error()})
+	}
+}
+
+// identify gives the processes of this host their networks and keys, in a job
+// of several hosts.
+func (a *Agent) identify() (err error) {
+	for _, h := range a.hosts {
+		if a.head != nil && h.here {
+			h.networks = h.Networks
+			a.crew.job.networks = a.networksOf(h)
 		}
 	}
-	a.starter = newStarter(min(runtime.NumCPU(), len(a.processes)))
-	a.wg.Go(func() {
-		for i, p := range a.processes {
-			a.starter.work <- func() {
-				err := a.fork(p, sets[i])
-				a.closeFiles(p)
-				a.post(func() { a.forked(p, err) })
-			}
+	for _, m := range a.crew.children {
+		if m.credentials, err = a.credentialsOf(a.processes[m.index]); err != nil {
+			return err
 		}
-	})
+	}
+	return nil
+}
+
+// forgetAll is for a job whose processes are not started.
+func (a *Agent) forgetAll() {
+	for _, p := range a.processes {
+		if !p.judged {
+			p.judged = true
+			a.running--
+		}
+	}
 }
 
 // forked is told that p runs, or why it does not.
-func (a *Agent) forked(p *process, err error) {
+func (a *Agent) forked(p *process, pid int, err error) {
+	if p.judged { // its host was lost
+		return
+	}
 	if err != nil {
 		p.judged = true
 		a.running--
@@ -255,33 +353,30 @@ func (a *Agent) forked(p *process, err error) {
 		if ee, ok := err.(*ExitError); ok {
 			code = ee.Code
 		}
-		a.fail(verdict{code: code, text: err.Error()})
+		text := err.Error()
+		if !p.host.here {
+			text = fmt.Sprintf("host %s: %s", p.host.name, text)
+		}
+		a.fail(verdict{code: code, text: text})
 		return
 	}
-	p.started = true
-	a.detail("%s: process %d of the job started, PID %d", p.who(), p.index, p.pid())
+	p.started, p.pid = true, pid
+	a.draining++
+	a.detail("%s: process %d of the job started, PID %d%s", p.who(), p.index, pid, a.onHost(p))
 	for _, sig := range a.passed { // it ran already, though we did not know
 		p.kill(sig)
 	}
 	if a.ending { // too late
 		p.kill(syscall.SIGKILL)
 	}
-	a.wg.Go(func() {
-		status := p.wait()
-		a.post(func() { a.exited(p, status) })
-		p.drain()
-		a.post(func() { a.drained(p) })
-	})
 }
 
-// drain waits until what the process wrote has been passed on.
-func (p *process) drain() {
-	for i, s := range []*stream{p.stdout, p.stderr} {
-		if s != nil {
-			s.leave(p.readers[i])
-		}
+// onHost says where p is, in a job of several hosts.
+func (a *Agent) onHost(p *process) string {
+	if len(a.hosts) == 1 {
+		return ""
 	}
-	p.pumps.Wait()
+	return " on host " + p.host.name
 }
 
 // finish ends what is left when no process is.
@@ -289,8 +384,12 @@ func (a *Agent) finish() {
 	for t := range a.timers {
 		t.Stop()
 	}
-	a.closeConns()
-	a.control.Close()
+	if a.feeding != nil {
+		a.feeding.give(0, true)
+	}
+	if a.head != nil {
+		a.head.close()
+	}
 	a.asked.Close()
 	if a.job.Reaper {
 		endOrphans()
@@ -301,17 +400,14 @@ func (a *Agent) finish() {
 
 // release gives back what prepare made.
 func (a *Agent) release() {
-	if a.starter != nil {
-		a.starter.close()
+	if a.head != nil {
+		a.head.close()
 	}
-	for _, p := range a.processes {
-		if !p.started {
-			a.closeFiles(p)
-			for _, r := range p.readers {
-				r.Close() // ends its pump, if that runs
-			}
-			p.pumps.Wait()
-		}
+	if a.asked != nil {
+		a.asked.Close()
+	}
+	if a.crew != nil {
+		a.crew.close()
 	}
 	if a.typed != nil {
 		a.typed.Close()
@@ -320,25 +416,8 @@ func (a *Agent) release() {
 		a.pronounce()
 		a.speaker.close()
 	}
-	for _, f := range append(a.outputs, a.null) {
+	for _, f := range a.outputs {
 		f.Close()
-	}
-	for _, l := range []*net.UnixListener{a.control, a.asked} {
-		if l != nil {
-			l.Close()
-		}
-	}
-	if a.dir != nil {
-		a.dir.remove()
-	}
-}
-
-// closeFiles closes what was made for p to inherit.
-func (a *Agent) closeFiles(p *process) {
-	for _, f := range p.files {
-		if f != a.null && f != a.job.Stdin && f != a.job.Stdout && f != a.job.Stderr {
-			f.Close()
-		}
 	}
 }
 
@@ -358,24 +437,28 @@ func (a *Agent) warn(format string, args ...any) {
 
 // everyone is the processes that still run.
 func (a *Agent) everyone() []*process {
-	var all []*process
-	for _, p := range a.processes {
-		if p.started && !p.exited {
-			all = append(all, p)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.started || p.exited })
 }
 
-// names lists processes for people.
-func names(ps []*process) string {
-	labels := make([]string, len(ps))
-	for i, p := range ps {
-		labels[i] = p.label()
-	}
-	word := "rank"
-	if len(ps) > 1 || len(ps) == 1 && len(ps[0].ranks) > 1 {
-		word = "ranks"
-	}
-	return word + " " + strings.Join(labels, ", ")
+// local is the Agent as the owner of this host's crew.
+type local struct{ a *Agent }
+
+func (l local) forked(process, pid int, err error) {
+	l.a.post(func() { l.a.forked(l.a.processes[process], pid, err) })
+}
+
+func (l local) said(process int, m *control.Message) {
+	l.a.post(func() { l.a.said(l.a.processes[process], m) })
+}
+
+func (l local) refused(reason string) {
+	l.a.post(func() { l.a.warn("a connection was refused: %s", reason) })
+}
+
+func (l local) exited(process int, status syscall.WaitStatus) {
+	l.a.post(func() { l.a.exited(l.a.processes[process], status) })
+}
+
+func (l local) drained(process int) {
+	l.a.post(func() { l.a.drained(l.a.processes[process]) })
 }

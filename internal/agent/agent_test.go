@@ -250,7 +250,7 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, ans.Silent, "members of this test answer no question")
 	for i, p := range ans.Job.Processes {
 		require.Equal(t, "running", p.State)
-		require.Equal(t, a.processes[i].proc.Pid, p.PID)
+		require.Equal(t, a.crew.children[i].pid(), p.PID)
 	}
 	a.Abort("enough")
 	require.Equal(t, 1, a.Wait())

@@ -38,7 +38,7 @@ func (a *Agent) askFor(patience time.Duration, then func([]control.Report, []*pr
 	r := &round{wanted: map[*process]bool{}, then: then}
 	for _, p := range a.processes {
 		// Before Start there is nothing to tell, and a process awaits nothing else.
-		if a.toldStart && !p.linkEnded && !p.exited && p.link.send(control.Message{Ask: &control.Ask{ID: id}}) {
+		if a.toldStart && !p.exited && p.send(control.Message{Ask: &control.Ask{ID: id}}) {
 			r.wanted[p] = true
 		}
 	}

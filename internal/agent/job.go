@@ -22,6 +22,10 @@ type Job struct {
 	RanksPerProcess int    // ranks that are goroutines of one process. Zero means 1.
 	Name            string // for people. Empty means the first program and the agent's process number.
 	Host            string // the name of this host. Empty means os.Hostname.
+	Hosts           []Host // where to run. None means here.
+	ByNode          bool   // processes are dealt out to the hosts in turn, not one host filled after the other
+	Launch          Launch // how agents are started on other hosts
+	Dir             string // working directory of programs on other hosts that have none of their own. Empty means this one's.
 	Options         control.Options
 
 	Stdin     *os.File // for the process of StdinRank; nil, and all others, read nothing
@@ -57,6 +61,16 @@ type Program struct {
 	Args  []string // without the program's own name
 	Env   []string // "VAR=value", on top of the agent's environment
 	Dir   string   // working directory. Empty means the agent's.
+}
+
+// A Host is one that processes may run on.
+type Host struct {
+	Name     string // what it is called, and how it is reached to start an agent there
+	Slots    int    // processes that it takes before the next. Zero means 1.
+	Here     bool   // it is this one
+	Networks []control.Network
+	// Distrusted: it gets no other host's keys, so it starts no agents.
+	Distrusted bool
 }
 
 // Exit codes that are not a rank's own.
@@ -97,6 +111,12 @@ func (j Job) withDefaults() Job {
 		j.Name = fmt.Sprintf("%s-%d", filepath.Base(j.Programs[0].Path), os.Getpid())
 	}
 	j.Name = cleanName(j.Name)
+	if j.Dir == "" {
+		j.Dir, _ = os.Getwd()
+	}
+	if len(j.Hosts) == 0 {
+		j.Hosts = []Host{{Name: j.Host, Here: true}}
+	}
 	if j.helloLate == 0 {
 		j.helloLate = 10 * time.Second
 	}
@@ -117,6 +137,19 @@ func cleanName(name string) string {
 		name = name[:20] + name[n-20:]
 	}
 	return name
+}
+
+// resolve finds the file that m is to execute.
+func (m *child) resolve() (err error) {
+	if dir := m.prog.Dir; dir != "" && !isDir(dir) {
+		return &ExitError{CodeNotFound, fmt.Errorf("working directory %s does not exist", dir)}
+	}
+	search := valueOf(m.prog.Env, "PATH")
+	if search == "" {
+		search = os.Getenv("PATH")
+	}
+	m.path, err = resolve(m.prog.Path, m.prog.Dir, search)
+	return err
 }
 
 // resolve finds the file to execute for path, as a shell in dir would with

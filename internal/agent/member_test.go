@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // A member is the process's side of the control protocol.
 type member struct {
 	process int
-	conn    *control.Conn
+	conn    *control.Conn[control.Message]
 	welcome *control.Welcome
 	start   *control.Start
 }
@@ -50,15 +50,13 @@ func (m *member) hello() {
 	if m.conn, err = control.Dial(os.Getenv(control.EnvSocket)); err != nil {
 		panic(err)
 	}
+	m.send(control.Message{Hello: &control.Hello{Version: control.Version, Process: m.process, PID: os.Getpid()}})
 	msg, err := m.conn.Receive()
 	if err != nil || msg.Welcome == nil {
 		os.Exit(7)
 	}
 	m.welcome = msg.Welcome
-	m.send(control.Message{Hello: &control.Hello{
-		Version: control.Version, Process: m.process, PID: os.Getpid(),
-		Addrs: []control.Addr{{Addr: fmt.Sprintf("mem:%d", m.process)}},
-	}})
+	m.send(control.Message{Ready: &control.Ready{Addrs: []control.Addr{{Addr: fmt.Sprintf("mem:%d", m.process)}}}})
 }
 
 func (m *member) send(msg control.Message) {

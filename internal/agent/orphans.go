@@ -64,16 +64,13 @@ func children() []int {
 	return all
 }
 
-// Bury reaps what processes of the job left behind and has ended since. It is
-// for who calls Adopt, after a SIGCHLD.
-func (a *Agent) Bury() {
-	a.post(func() {
-		a.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
-		defer a.forking.Unlock()
-		for _, pid := range children() {
-			if !slices.ContainsFunc(a.processes, func(p *process) bool { return p.is(pid) }) {
-				unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
+// bury reaps what processes of the job left behind and has ended since.
+func (c *crew) bury() {
+	c.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
+	defer c.forking.Unlock()
+	for _, pid := range children() {
+		if !slices.ContainsFunc(c.children, func(m *child) bool { return m.is(pid) }) {
+			unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
-	})
+	}
 }

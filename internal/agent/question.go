@@ -33,8 +33,8 @@ type Answer struct {
 // A Status is a job at a glance.
 type Status struct {
 	Name      string
-	PID       int // of the agent
-	Host      string
+	PID       int    // of the agent
+	Host      string // where the agent is
 	Program   string // the first one's command line
 	Since     time.Time
 	State     string // "starting", "running" or "ending"
@@ -44,6 +44,7 @@ type Status struct {
 
 // A ProcessStatus is one process of a job at a glance.
 type ProcessStatus struct {
+	Host  string
 	PID   int
 	Ranks []int
 	State string // "starting", "running", "finished" or "exited"
@@ -109,7 +110,7 @@ func (a *Agent) status(reports []control.Report) *Status {
 		Name: a.job.Name, PID: os.Getpid(), Host: a.job.Host, Since: a.since, State: "starting",
 		Program: strings.Join(append([]string{first.Path}, first.Args...), " "),
 	}
-	if a.toldStart || a.hellos == 0 {
+	if a.toldStart || a.toldRun && a.ready == 0 {
 		s.State = "running"
 	}
 	if a.ending {
@@ -117,7 +118,7 @@ func (a *Agent) status(reports []control.Report) *Status {
 	}
 	doing := waits.Doing(time.Now(), reports)
 	for _, p := range a.processes {
-		ps := ProcessStatus{Ranks: p.ranks, State: "starting", Doing: map[int]string{}}
+		ps := ProcessStatus{Host: p.host.name, PID: p.pid, Ranks: p.ranks, State: "starting", Doing: map[int]string{}}
 		s.Ranks += len(p.ranks)
 		switch {
 		case p.exited:
@@ -126,9 +127,6 @@ func (a *Agent) status(reports []control.Report) *Status {
 			ps.State = "finished"
 		case p.started && (p.hello == nil || a.toldStart):
 			ps.State = "running"
-		}
-		if p.started {
-			ps.PID = p.pid()
 		}
 		for _, r := range p.ranks {
 			if text, ok := doing[r]; ok {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,7 @@ import (
 // When it is full a question is not asked, and who must stop is signalled.
 const linkQueue = 16
 
-// A link is the connection of a process, as the loop sees it.
+// A link is the connection of a process, for who sends.
 type link struct {
 	out chan control.Message
 }
@@ -33,56 +32,47 @@ func (l *link) send(m control.Message) bool {
 }
 
 // accept serves each connection to l in a goroutine, until l is closed.
-func (a *Agent) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
+func (c *crew) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
 	for {
-		c, err := l.AcceptUnix()
+		conn, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no file descriptors; they may come back
 			select {
-			case <-a.done:
+			case <-c.stopping:
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
 			continue
 		}
-		if !sameUser(c) || !a.keep(c) {
-			c.Close()
+		if !sameUser(conn) || !c.keep(conn) {
+			conn.Close()
 			continue
 		}
-		a.wg.Go(func() {
-			defer a.forget(c)
-			serve(c)
+		c.wg.Go(func() {
+			defer c.forget(conn)
+			serve(conn)
 		})
 	}
 }
 
-// keep and forget let closeConns end what serves c.
-func (a *Agent) keep(c *net.UnixConn) bool {
-	a.connMu.Lock()
-	defer a.connMu.Unlock()
-	if a.closed {
+// keep and forget let close end what serves conn.
+func (c *crew) keep(conn *net.UnixConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
 		return false
 	}
-	a.conns[c] = true
+	c.conns[conn] = true
 	return true
 }
 
-func (a *Agent) forget(c *net.UnixConn) {
-	c.Close()
-	a.connMu.Lock()
-	defer a.connMu.Unlock()
-	delete(a.conns, c)
-}
-
-func (a *Agent) closeConns() {
-	a.connMu.Lock()
-	defer a.connMu.Unlock()
-	a.closed = true
-	for c := range a.conns {
-		c.CloseRead() // who serves it may still be answering
-	}
+func (c *crew) forget(conn *net.UnixConn) {
+	conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, conn)
 }
 
 // sameUser is true if c's other end is a process of this user, or of root.
@@ -98,166 +88,69 @@ func sameUser(c *net.UnixConn) bool {
 	return cred.Uid == 0 || int(cred.Uid) == os.Getuid()
 }
 
-// serveProcess is one process's connection.
-func (a *Agent) serveProcess(c *net.UnixConn) {
-	conn := control.NewConn(c)
-	if conn.Send(control.Message{Welcome: &control.Welcome{Token: a.token, Options: a.job.Options}}) != nil {
-		return
-	}
-	m, err := conn.Receive()
-	if err != nil || m.Hello == nil {
+// serve is one process's connection.
+func (c *crew) serve(unixConn *net.UnixConn) {
+	conn := control.NewConn[control.Message](unixConn)
+	first, err := conn.Receive()
+	if err != nil || first.Hello == nil {
 		return
 	}
 	l := &link{out: make(chan control.Message, linkQueue)}
-	welcome := make(chan *process, 1)
-	a.post(func() { welcome <- a.greet(*m.Hello, l) })
-	var p *process
-	select {
-	case p = <-welcome:
-	case <-a.done:
+	m, reason := c.greet(*first.Hello, l)
+	if reason != "" {
+		conn.Send(control.Message{Stop: &control.Stop{Reason: reason}})
+		if m == nil {
+			c.owner.refused(reason)
+		}
 		return
 	}
+	if conn.Send(control.Message{Welcome: &control.Welcome{
+		Token: c.job.token, Credentials: m.credentials, Networks: c.job.networks, Options: c.job.options,
+	}}) != nil {
+		return
+	}
+	c.owner.said(m.index, &first)
 	over := make(chan struct{})
-	a.wg.Go(func() {
+	c.wg.Go(func() {
 		for {
 			select {
-			case m := <-l.out:
-				if conn.Send(m) != nil {
+			case msg := <-l.out:
+				if conn.Send(msg) != nil {
 					return
-				}
-				if m.Stop != nil && p == nil {
-					c.Close() // it was refused
 				}
 			case <-over:
 				return
-			case <-a.done:
+			case <-c.stopping:
 				return
 			}
 		}
 	})
-	defer close(over)
 	for {
-		m, err := conn.Receive()
+		msg, err := conn.Receive()
 		if err != nil {
 			break
 		}
-		if p != nil {
-			a.post(func() { a.heard(p, m) })
-		}
+		c.owner.said(m.index, &msg)
 	}
-	if p != nil {
-		a.post(func() { a.linkEnd(p) })
-	}
+	close(over)
+	c.owner.said(m.index, nil)
 }
 
-// greet is told that a process has said Hello. Nil means that it is refused.
-func (a *Agent) greet(h control.Hello, l *link) *process {
-	refuse := func(format string, args ...any) *process {
-		reason := fmt.Sprintf(format, args...)
-		l.send(control.Message{Stop: &control.Stop{Reason: reason}})
-		a.warn("a connection was refused: %s", reason)
-		return nil
+// greet finds whose connection l is. A reason says why the process is refused;
+// its child is known where its owner has to judge that.
+func (c *crew) greet(h control.Hello, l *link) (m *child, reason string) {
+	if m = c.child(h.Process); m == nil {
+		return nil, fmt.Sprintf("process %d is none of the job's on this host", h.Process)
 	}
-	if h.Process < 0 || h.Process >= len(a.processes) {
-		return refuse("process %d is none of the job's %d", h.Process, len(a.processes))
-	}
-	p := a.processes[h.Process]
 	if h.Version != control.Version {
-		a.fail(verdict{code: 1, text: fmt.Sprintf("%s speaks version %d of the control protocol and mpivrun version %d: build the program and mpivrun from the same mpiv", p.who(), h.Version, control.Version)})
-		l.send(control.Message{Stop: &control.Stop{Reason: fmt.Sprintf("mpivrun speaks version %d of the control protocol", control.Version)}})
-		return nil
+		c.owner.said(m.index, &control.Message{Hello: &h})
+		return m, fmt.Sprintf("mpivrun speaks version %d of the control protocol", control.Version)
 	}
-	if p.hello != nil {
-		return refuse("%s has said Hello already: was the program started a second time, by a script or by itself?", p.who())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link != nil {
+		return nil, fmt.Sprintf("%s has said Hello already: was the program started a second time, by a script or by itself?", whoIs(m.ranks))
 	}
-	p.hello, p.link = &h, l
-	a.hellos++
-	a.detail("%s: Hello from PID %d", p.who(), h.PID)
-	if a.hellos == 1 {
-		a.after(a.job.helloLate, a.missing)
-	}
-	if a.ending {
-		l.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
-		return p
-	}
-	if a.hellos == len(a.processes) {
-		a.startRanks()
-	}
-	a.mixed()
-	return p
-}
-
-// startRanks tells all processes what they are.
-func (a *Agent) startRanks() {
-	a.toldStart = true
-	all := make([]control.Process, len(a.processes))
-	for i, p := range a.processes {
-		all[i] = control.Process{Host: a.job.Host, Slot: i, Ranks: p.ranks, Addrs: p.hello.Addrs}
-	}
-	for i, p := range a.processes {
-		p.link.send(control.Message{Start: &control.Start{
-			Job: a.job.Name, Process: i, Cores: runtime.NumCPU(), Processes: all,
-		}})
-	}
-	a.detail("all processes are there; ranks start")
-}
-
-// missing names the processes that have not spoken while others wait for them.
-func (a *Agent) missing() {
-	if a.toldStart || a.ending {
-		return
-	}
-	var silent []*process
-	for _, p := range a.everyone() {
-		if p.hello == nil {
-			silent = append(silent, p)
-		}
-	}
-	if len(silent) > 0 {
-		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d)", names(silent), a.job.helloLate, silent[0].pid())
-	}
-}
-
-// letGo ends the job when all ranks have finished: until then processes stay,
-// so that what they have sent arrives. After an interrupt nobody waits for it.
-func (a *Agent) letGo() {
-	if a.interrupts > 0 {
-		for _, p := range a.processes {
-			if p.link != nil && p.allFinished() {
-				p.link.send(control.Message{Stop: &control.Stop{}})
-			}
-		}
-		return
-	}
-	for _, p := range a.processes {
-		if !p.allFinished() {
-			return
-		}
-	}
-	for _, p := range a.processes {
-		p.link.send(control.Message{Stop: &control.Stop{}})
-	}
-}
-
-// heard is told what p said.
-func (a *Agent) heard(p *process, m control.Message) {
-	switch {
-	case m.Finished != nil:
-		for _, r := range m.Finished.Ranks {
-			p.finished[r] = control.RankReport{Rank: r}
-		}
-		for _, r := range m.Finished.Reports {
-			r.State = "finished"
-			p.finished[r.Rank] = r
-		}
-		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
-		a.finishedSome()
-		a.letGo()
-	case m.Failed != nil:
-		a.rankFailed(p, *m.Failed)
-	case m.Report != nil && m.Report.ID == 0:
-		a.stalled()
-	case m.Report != nil:
-		a.report(p, *m.Report)
-	}
+	m.link = l
+	return m, ""
 }

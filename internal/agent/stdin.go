@@ -54,6 +54,11 @@ func typeOn(in, out *os.File, done <-chan struct{}) {
 	}
 }
 
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
 // inForeground is false if reading from the terminal f would stop us.
 func inForeground(f *os.File) bool {
 	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)

@@ -61,11 +61,14 @@ func (a *Agent) fail(v verdict) {
 		a.pronounce()
 	}
 	for _, p := range a.everyone() {
-		if p.link == nil || p.linkEnded || !p.link.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
+		if !p.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
 			p.kill(syscall.SIGTERM)
 		}
 	}
 	a.after(grace, a.killAll)
+	if !a.toldRun {
+		a.forgetAll()
+	}
 }
 
 func (a *Agent) killAll() {
@@ -77,7 +80,11 @@ func (a *Agent) killAll() {
 
 // drained is told that all that p wrote has been passed on.
 func (a *Agent) drained(p *process) {
+	if p.drained { // its host was lost
+		return
+	}
 	p.drained = true
+	a.draining--
 	if a.final != nil && a.final.by == p {
 		a.pronounce()
 	}
@@ -114,7 +121,7 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 	if a.ending || a.mourning || a.doubt != nil || a.interrupts > 0 {
 		a.detail("and then: %s", v.text)
 		if a.interrupts > 0 {
-			p.link.send(control.Message{Stop: &control.Stop{Reason: "it was interrupted"}})
+			p.send(control.Message{Stop: &control.Stop{Reason: "it was interrupted"}})
 		}
 		return
 	}
@@ -139,10 +146,13 @@ func (a *Agent) settle(latest time.Time) {
 
 // exited is told that p has ended.
 func (a *Agent) exited(p *process, status syscall.WaitStatus) {
+	if p.judged { // its host was lost
+		return
+	}
 	p.exited, p.status = true, status
 	a.detail("%s: %s", p.who(), ending(status))
 	a.answered()
-	if p.link == nil || p.linkEnded {
+	if p.hello == nil || p.linkEnded {
 		a.judge(p)
 		return
 	}
@@ -154,7 +164,7 @@ func (a *Agent) exited(p *process, status syscall.WaitStatus) {
 // are the same event unless another process than the one that was started has
 // spoken.
 func (p *process) late() time.Duration {
-	if p.hello.PID == p.pid() {
+	if p.hello.PID == p.pid {
 		return lateEnd
 	}
 	return lateWrapper
@@ -172,7 +182,7 @@ func (a *Agent) linkEnd(p *process) {
 		a.after(p.late(), func() {
 			if !p.exited && !p.failed && a.interrupts == 0 {
 				a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s on host %s ended the connection to mpivrun without finishing, though its process %d still runs: did a script start the program, and the program die?",
-					p.who(), a.job.Host, p.pid())})
+					p.who(), p.host.name, p.pid)})
 			}
 		})
 	}
@@ -209,7 +219,7 @@ func (a *Agent) judge(p *process) {
 // mixed ends a job in which some processes have spoken and others have ended
 // without a word: those who have wait for those who never will.
 func (a *Agent) mixed() {
-	if a.hellos == 0 {
+	if a.ready == 0 {
 		return
 	}
 	for _, p := range a.processes {
@@ -222,7 +232,7 @@ func (a *Agent) mixed() {
 
 // unread is true if who read the job's output has stopped.
 func (p *process) unread() bool {
-	return p.stdout != nil && p.stdout.broken.Load() || p.stderr != nil && p.stderr.broken.Load()
+	return slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
 }
 
 // allFinished is true if p has said so of all its ranks.
@@ -230,7 +240,7 @@ func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) }
 
 // obituary says how p died, and its last words.
 func (a *Agent) obituary(p *process) string {
-	text := fmt.Sprintf("%s on host %s %s", p.who(), a.job.Host, ending(p.status))
+	text := fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, ending(p.status))
 	if p.allFinished() {
 		text += ", after it had finished"
 	}
@@ -242,10 +252,10 @@ func (a *Agent) obituary(p *process) string {
 
 // lastWords is what p wrote last to its standard error.
 func lastWords(p *process) string {
-	if p.stderr == nil {
+	if p.streams[1] == nil {
 		return ""
 	}
-	lines := p.stderr.last.lines()
+	lines := p.streams[1].last.lines()
 	if len(lines) == 0 {
 		return ""
 	}

@@ -1,19 +1,17 @@
 // Package control is what an agent and the processes it started say to each
 // other, as lines of JSON over a Unix socket in the job's directory (mode 0700).
 //
-// A process dials the socket named by EnvSocket. The agent says Welcome, the
-// process Hello, and the agent, when all processes have, Start to each. After
-// that either speaks when it has something to say; when all ranks have
-// Finished, the agent ends the job with a Stop without a reason. The end of the
-// connection is the end of the process, or of the job.
+// A process dials the socket named by EnvSocket and says Hello; the agent says
+// Welcome; the process, when others can reach it, Ready; and the agent, when all
+// processes are, Start to each. After that either speaks when it has something
+// to say; when all ranks have Finished, the agent ends the job with a Stop
+// without a reason. The end of the connection is the end of the process, or of
+// the job.
+//
+// What the agents of several hosts say to each other is in agents.go.
 package control
 
 import (
-	"encoding/json"
-	"fmt"
-	"net"
-	"sync"
-
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -32,6 +30,7 @@ const Version = 2
 type Message struct {
 	// From a process to its agent.
 	Hello    *Hello    `json:",omitempty"`
+	Ready    *Ready    `json:",omitempty"`
 	Finished *Finished `json:",omitempty"`
 	Failed   *Failed   `json:",omitempty"`
 	Report   *Report   `json:",omitempty"`
@@ -41,6 +40,13 @@ type Message struct {
 	Start   *Start   `json:",omitempty"`
 	Ask     *Ask     `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
+}
+
+// Hello is the first of a process: who it is.
+type Hello struct {
+	Version int
+	Process int
+	PID     int
 }
 
 // Welcome is the first of an agent: what a process needs before others can
@@ -64,28 +70,25 @@ type Addr struct {
 	Addr  string // a transport.Addr
 }
 
-// Hello is the first of a process.
-type Hello struct {
-	Version int
-	Process int
-	PID     int
-	Addrs   []Addr // where others reach it
+// Ready: others can reach the process.
+type Ready struct {
+	Addrs []Addr // where
 }
 
 // Start tells a process what it is.
 type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
-	Cores     int       // of the host, whatever this process is bound to
 	Processes []Process // all of the job, by index
 }
 
 // A Process of the job.
 type Process struct {
 	Host  string
-	Slot  int
+	Cores int    // of that host, whatever the process is bound to
+	Slot  int    // the process is the Slot-th there
 	Ranks []int  // ascending
-	Addrs []Addr // as in its Hello
+	Addrs []Addr // as it said when it was Ready
 }
 
 // Options of the job that processes must agree on. Zero values are defaults.
@@ -94,6 +97,7 @@ type Options struct {
 	Transports []string // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
 	LogBytes   int      // bound of the log for each pair of processes. 0 means 16 MiB.
 	Check      bool     // costly checks of the program: buffers changed while a request is pending
+	Insecure   bool     // processes of different hosts neither ask who the other is, nor encrypt
 	SpinMicros int      // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
 }
 
@@ -183,48 +187,3 @@ type Near struct {
 	Peer int
 	Comm string
 }
-
-// A Conn sends and receives Messages. Send may be called by any goroutine,
-// Receive by one.
-type Conn struct {
-	conn *net.UnixConn
-	dec  *json.Decoder
-
-	mu  sync.Mutex // guards enc
-	enc *json.Encoder
-}
-
-// NewConn speaks over c, which Close closes.
-func NewConn(c *net.UnixConn) *Conn {
-	return &Conn{conn: c, dec: json.NewDecoder(c), enc: json.NewEncoder(c)}
-}
-
-// Dial connects to the agent at path.
-func Dial(path string) (*Conn, error) {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the agent: %w", err)
-	}
-	return NewConn(c), nil
-}
-
-// Send writes m.
-func (c *Conn) Send(m Message) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.enc.Encode(m)
-}
-
-// Receive waits for the next message. After the peer or Close has ended the
-// connection the error is io.EOF or wraps net.ErrClosed.
-func (c *Conn) Receive() (Message, error) {
-	var m Message
-	err := c.dec.Decode(&m)
-	return m, err
-}
-
-// Unix is the connection underneath, for its peer's credentials.
-func (c *Conn) Unix() *net.UnixConn { return c.conn }
-
-// Close ends the connection and wakes Receive.
-func (c *Conn) Close() error { return c.conn.Close() }

@@ -30,7 +30,7 @@ type Describe func(check uint16) string
 
 // A Process is this process's part in a job.
 type Process struct {
-	agent    *control.Conn
+	agent    *control.Conn[control.Message]
 	index    int
 	options  control.Options
 	describe Describe
@@ -73,7 +73,14 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 }
 
 func (p *Process) join(dir string, extra []transport.Network) error {
+	hello := control.Hello{Version: control.Version, Process: p.index, PID: os.Getpid()}
+	if err := p.agent.Send(control.Message{Hello: &hello}); err != nil {
+		return fmt.Errorf("say hello to the agent: %w", err)
+	}
 	welcome, err := p.agent.Receive()
+	if err == nil && welcome.Stop != nil {
+		err = errors.New(welcome.Stop.Reason)
+	}
 	if err != nil || welcome.Welcome == nil {
 		return fmt.Errorf("the agent did not say welcome (is mpivrun of the same version?): %v", err)
 	}
@@ -82,13 +89,13 @@ func (p *Process) join(dir string, extra []transport.Network) error {
 	if err != nil {
 		return err
 	}
-	hello := control.Hello{Version: control.Version, Process: p.index, PID: os.Getpid()}
+	var ready control.Ready
 	for _, n := range networks {
-		hello.Addrs = append(hello.Addrs, control.Addr{Class: n.Class, Addr: string(n.Endpoint.Addr())})
+		ready.Addrs = append(ready.Addrs, control.Addr{Class: n.Class, Addr: string(n.Endpoint.Addr())})
 	}
-	if err := p.agent.Send(control.Message{Hello: &hello}); err != nil {
+	if err := p.agent.Send(control.Message{Ready: &ready}); err != nil {
 		closeAll(networks)
-		return fmt.Errorf("say hello to the agent: %w", err)
+		return fmt.Errorf("tell the agent that this process is ready: %w", err)
 	}
 	m, err := p.agent.Receive()
 	if err != nil || m.Start == nil {
@@ -114,6 +121,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Fail:     p.failed,
 		Log:      log,
 	}
+	own := s.Processes[p.index]
 	onHost := make(map[string]int)
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
@@ -123,16 +131,19 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
 		for _, a := range q.Addrs {
+			if a.Class == topology.SameHost && q.Host != own.Host {
+				continue
+			}
 			addrs[i] = append(addrs[i], fabric.Addr{Class: a.Class, Addr: transport.Addr(a.Addr)})
 		}
 		onHost[q.Host]++
-		cfg.Crowded = cfg.Crowded || onHost[q.Host] > s.Cores
+		cfg.Crowded = cfg.Crowded || onHost[q.Host] > q.Cores
 	}
 	cfg.Shared = len(onHost) == 1 && networks[0].Endpoint.Addr().Network() == "shm"
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).
-		runtime.GOMAXPROCS(min(len(s.Processes[p.index].Ranks), s.Cores) + 1)
+		runtime.GOMAXPROCS(min(len(own.Ranks), own.Cores) + 1)
 	}
 	p.engine = engine.New(cfg)
 	p.fabric.Start(p.engine, addrs)

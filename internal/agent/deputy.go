@@ -1,0 +1,453 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// A deputy is the agent of a host that is not the job's first: it has a crew,
+// and does with it what the first agent says.
+type deputy struct {
+	boot     control.Boot
+	identity *identity.Identity
+	conn     *tls.Conn
+	from     *control.Conn[control.FromAgent]
+	to       *control.Conn[control.ToAgent]
+	launches launcher
+	crew     *crew   // nil before there are orders to run; set by serve
+	input    *feeder // of the process that reads; nil if it is not here
+	asked    *net.UnixListener
+	wg       sync.WaitGroup
+	over     chan struct{} // closed when the connection has ended
+
+	questions atomic.Uint64
+	buried    atomic.Pointer[crew] // crew, for who buries its dead
+
+	mu      sync.Mutex // guards what follows
+	windows map[stdio]*window
+	answers map[uint64]chan<- []byte // to questions put here
+}
+
+// stdio is one output of a process.
+type stdio struct {
+	process int
+	stderr  bool
+}
+
+// Deputy is the agent that another started on this host: it reads its orders
+// from in, and returns its exit code. What it cannot tell the job's first agent
+// it writes to errs.
+func Deputy(in io.Reader, errs io.Writer) int {
+	d := &deputy{over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+	if err := d.join(in); err != nil {
+		fmt.Fprintln(errs, err)
+		return codeAgent
+	}
+	d.serve()
+	return 0
+}
+
+// join reads the orders, passes on those for others, and connects to the job's
+// first agent.
+func (d *deputy) join(in io.Reader) error {
+	lines := bufio.NewReader(io.LimitReader(in, 64<<20))
+	line, err := lines.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("\"mpivrun agent\" is for mpivrun to start, which then tells it what to do: %w", err)
+	}
+	if d.boot, err = mine(line); err != nil {
+		return err
+	}
+	if d.boot.Version != control.AgentVersion {
+		return fmt.Errorf("its mpivrun speaks version %d of the protocol of agents, the job's %d: install the same on all hosts", control.AgentVersion, d.boot.Version)
+	}
+	if d.identity, err = d.boot.Credentials.Open(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	joined := make(chan struct{})
+	defer close(joined)
+	go func() { // until the job's first agent is there, who started us is all we have
+		io.Copy(io.Discard, lines)
+		select {
+		case <-joined:
+		default:
+			stop(errors.New("who started it has ended"))
+		}
+	}()
+	if d.conn, err = d.dial(ctx); err != nil {
+		return err
+	}
+	d.from, d.to = control.NewConn[control.FromAgent](d.conn), control.NewConn[control.ToAgent](d.conn)
+	if err := d.from.Send(control.FromAgent{Joined: &control.Joined{
+		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
+		System: runtime.GOOS + "/" + runtime.GOARCH,
+	}}); err != nil {
+		return err
+	}
+	for _, b := range tree(d.boot.Children) {
+		d.launches.start(b, func(f control.LaunchFailed) { d.say(control.FromAgent{LaunchFailed: &f}) })
+	}
+	return nil
+}
+
+// mine finds this host's orders in a line that has those of one or of all.
+func mine(line []byte) (control.Boot, error) {
+	var all []control.Boot
+	if err := json.Unmarshal(line, &all); err != nil {
+		return control.Boot{}, fmt.Errorf("the orders from mpivrun cannot be read: is it of another version? %w", err)
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	node := os.Getenv("SLURMD_NODENAME")
+	for _, b := range all {
+		if b.Host == node {
+			return b, nil
+		}
+	}
+	return control.Boot{}, fmt.Errorf("there are orders for %d hosts, and none for this one (SLURMD_NODENAME is %q)", len(all), node)
+}
+
+// dial connects to the job's first agent, at the first of its addresses that
+// answers as it should.
+func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	type result struct {
+		conn *tls.Conn
+		err  error
+	}
+	results := make(chan result)
+	for _, addr := range d.boot.Head {
+		go func() { // ends soon after ctx
+			conn, err := d.try(ctx, addr)
+			select {
+			case results <- result{conn, err}:
+			case <-ctx.Done():
+				if conn != nil {
+					conn.Close()
+				}
+			}
+		}()
+	}
+	var errs []error
+	for range d.boot.Head {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("mpivrun cannot be reached from here at any of %v: %w", d.boot.Head, errors.Join(append(errs, context.Cause(ctx))...))
+		}
+	}
+	return nil, fmt.Errorf("mpivrun cannot be reached from here at any of %v: %w", d.boot.Head, errors.Join(errs...))
+}
+
+func (d *deputy) try(ctx context.Context, addr string) (*tls.Conn, error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, d.identity.TLS())
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	name, err := d.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+	if err == nil && (name.Role != identity.Agent || name.Index != 0) {
+		err = fmt.Errorf("%v is not the job's first agent", name)
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+// serve does what the first agent says until the connection ends.
+func (d *deputy) serve() {
+	// Whoever wants this host's part of the job to end by a signal ends it for
+	// all: the first agent sees the connection end.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	d.wg.Go(d.beat)
+	d.wg.Go(func() {
+		for {
+			select {
+			case <-signals:
+				d.to.Close()
+			case <-children:
+				if c := d.buried.Load(); c != nil {
+					c.bury()
+				}
+			case <-d.over:
+				return
+			}
+		}
+	})
+	for {
+		d.conn.SetReadDeadline(time.Now().Add(control.AlivePatient))
+		m, err := d.to.Receive()
+		if err != nil {
+			break
+		}
+		d.do(m)
+	}
+	close(d.over)
+	d.leave()
+}
+
+// beat says that this agent is alive.
+func (d *deputy) beat() {
+	tick := time.NewTicker(control.AliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.say(control.FromAgent{Alive: &control.Alive{}})
+		case <-d.over:
+			return
+		}
+	}
+}
+
+// leave ends what is left of the job on this host.
+func (d *deputy) leave() {
+	d.conn.Close()
+	d.mu.Lock()
+	for _, w := range d.windows {
+		w.give(0, true)
+	}
+	d.mu.Unlock()
+	if d.input != nil {
+		d.input.close()
+	}
+	if d.crew != nil {
+		for _, m := range d.crew.children {
+			m.kill(syscall.SIGKILL)
+		}
+		d.asked.Close()
+		d.crew.close()
+	}
+	d.launches.close()
+	d.wg.Wait()
+	endOrphans()
+}
+
+// say tells the first agent something. If that cannot be, its connection has
+// ended, and serve sees it.
+func (d *deputy) say(m control.FromAgent) { d.from.Send(m) }
+
+// do does what the first agent said.
+func (d *deputy) do(m control.ToAgent) {
+	switch {
+	case m.Run != nil:
+		d.run(*m.Run)
+	case m.Taken != nil:
+		d.window(stdio{m.Taken.Process, m.Taken.Stderr}).give(m.Taken.Bytes, m.Taken.Broken)
+	case m.Answer != nil:
+		d.mu.Lock()
+		reply := d.answers[m.Answer.ID]
+		delete(d.answers, m.Answer.ID)
+		d.mu.Unlock()
+		if reply != nil {
+			reply <- m.Answer.Text
+		}
+	case d.crew == nil: // what follows is about processes
+	case m.Start != nil:
+		for _, c := range d.crew.children {
+			s := *m.Start
+			s.Process = c.index
+			c.send(control.Message{Start: &s})
+		}
+	case m.Tell != nil && m.Tell.Message != nil:
+		d.tell(m.Tell.Process, *m.Tell.Message)
+	case m.Kill != nil:
+		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
+	case m.Input != nil && d.input != nil:
+		d.input.add(m.Input.Data, m.Input.End)
+	}
+}
+
+// tell hands a process what the first agent says to it. One that does not read
+// is ended by a signal when it must stop.
+func (d *deputy) tell(process int, m control.Message) {
+	if !d.crew.send(process, m) && m.Stop != nil {
+		d.crew.kill(process, syscall.SIGTERM)
+	}
+}
+
+// run starts this host's processes.
+func (d *deputy) run(r control.Run) {
+	fail := func(err error) {
+		for _, s := range r.Processes {
+			d.forked(s.Index, 0, err)
+		}
+	}
+	c, err := newCrew(crewJob{
+		name: d.boot.Job, runtime: RuntimeDir(), token: r.Token, networks: r.Networks, options: r.Options, bind: r.Bind,
+	}, d)
+	if err != nil {
+		fail(err)
+		return
+	}
+	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(c.dir.path, askName), Net: "unix"}); err != nil {
+		c.close()
+		fail(err)
+		return
+	}
+	for _, s := range r.Processes {
+		if err = d.add(c, s); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = c.start()
+	}
+	d.crew = c
+	d.buried.Store(c)
+	if err != nil {
+		fail(err)
+		return
+	}
+	c.wg.Go(func() { c.accept(d.asked, d.question) })
+}
+
+// add makes the child of s.
+func (d *deputy) add(c *crew, s control.Spawn) error {
+	m := &child{
+		index: s.Index, ranks: s.Ranks, credentials: s.Credentials,
+		prog: &Program{Ranks: len(s.Ranks), Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir},
+	}
+	if err := m.resolve(); err != nil {
+		return err
+	}
+	var in *os.File
+	if s.Input {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		m.ours = append(m.ours, r)
+		in = r
+		d.input = newFeeder(w, func(n int, broken bool) {
+			d.say(control.FromAgent{Taken: &control.Taken{Process: s.Index, Bytes: n, Broken: broken}})
+		})
+	}
+	var out [2]*stream
+	for i := range out {
+		to := stdio{s.Index, i == 1}
+		out[i] = &stream{screen: new(screen), w: upward{d, to, d.window(to)}, prompt: s.Input}
+	}
+	return c.add(m, in, out, [2]*os.File{})
+}
+
+// window is what of an output may be on its way.
+func (d *deputy) window(of stdio) *window {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.windows[of]
+	if w == nil {
+		w = newWindow()
+		d.windows[of] = w
+	}
+	return w
+}
+
+// upward is an output of a process: it goes to the first agent.
+type upward struct {
+	d      *deputy
+	of     stdio
+	window *window
+}
+
+func (u upward) Write(p []byte) (int, error) {
+	const piece = 64 << 10
+	for sent := 0; sent < len(p); {
+		n := u.window.take(min(len(p)-sent, piece))
+		if n == 0 {
+			return sent, syscall.EPIPE
+		}
+		u.d.say(control.FromAgent{Output: &control.Output{Process: u.of.process, Stderr: u.of.stderr, Data: p[sent : sent+n]}})
+		sent += n
+	}
+	return len(p), nil
+}
+
+// What the crew reports goes to the first agent.
+
+func (d *deputy) forked(process, pid int, err error) {
+	f := control.Forked{Process: process, PID: pid}
+	if err != nil {
+		f.Error, f.Code = err.Error(), 1
+		if ee, ok := errors.AsType[*ExitError](err); ok {
+			f.Code = ee.Code
+		}
+	}
+	d.say(control.FromAgent{Forked: &f})
+}
+
+func (d *deputy) said(process int, m *control.Message) {
+	d.say(control.FromAgent{Said: &control.Said{Process: process, Message: m}})
+}
+
+func (d *deputy) refused(reason string) {
+	d.say(control.FromAgent{Refused: &control.Refused{Reason: reason}})
+}
+
+func (d *deputy) exited(process int, status syscall.WaitStatus) {
+	d.say(control.FromAgent{Exited: &control.Exited{Process: process, Status: uint32(status)}})
+}
+
+func (d *deputy) drained(process int) {
+	d.say(control.FromAgent{Drained: &control.Drained{Process: process}})
+}
+
+// question passes what mpivrun asks here on to the first agent, and its answer
+// back.
+func (d *deputy) question(c *net.UnixConn) {
+	c.SetDeadline(time.Now().Add(questionTime))
+	var q json.RawMessage
+	if json.NewDecoder(c).Decode(&q) != nil {
+		return
+	}
+	id := d.questions.Add(1)
+	reply := make(chan []byte, 1)
+	d.mu.Lock()
+	d.answers[id] = reply
+	d.mu.Unlock()
+	d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
+	select {
+	case text := <-reply:
+		c.Write(append(text, '\n'))
+	case <-d.over:
+	case <-time.After(questionTime):
+	}
+	d.mu.Lock()
+	delete(d.answers, id)
+	d.mu.Unlock()
+}

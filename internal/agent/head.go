@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// How many may be connecting that have not shown who they are, and for how long.
+const (
+	shakes    = 64
+	shakeTime = 5 * time.Second
+)
+
+// A head is where the job's other agents connect. Who is no agent of the job
+// gets no further than a TLS handshake.
+type head struct {
+	a        *Agent
+	identity *identity.Identity
+	listener net.Listener
+	launches launcher
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	conns  map[net.Conn]bool
+	closed bool
+}
+
+// openHead makes the job's authority and begins to listen.
+func (a *Agent) openHead() error {
+	var err error
+	if a.authority, err = identity.NewAuthority(a.job.Name); err != nil {
+		return err
+	}
+	own, err := a.authority.Issue(identity.Agent, 0, 1)
+	if err != nil {
+		return err
+	}
+	h := &head{a: a, conns: map[net.Conn]bool{}}
+	if h.identity, err = own.Open(); err != nil {
+		return err
+	}
+	if h.listener, err = net.Listen("tcp", ":0"); err != nil {
+		return fmt.Errorf("listen for the agents of other hosts: %w", err)
+	}
+	a.head = h
+	h.wg.Go(h.accept)
+	return nil
+}
+
+// accept admits agents until close. While many have not shown who they are, the
+// next must wait; none may take longer than shakeTime.
+func (h *head) accept() {
+	room := make(chan struct{}, shakes)
+	for {
+		c, err := h.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no file descriptors; they may come back
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !h.keep(c) {
+			c.Close()
+			return
+		}
+		room <- struct{}{}
+		h.wg.Go(func() {
+			defer h.forget(c)
+			conn, index, err := h.admit(c)
+			<-room
+			if err != nil {
+				h.a.post(func() { h.a.detail("a connection from %s was refused: %v", c.RemoteAddr(), err) })
+				return
+			}
+			h.serve(conn, index)
+		})
+	}
+}
+
+// admit finds out which agent is at the other end of c.
+func (h *head) admit(c net.Conn) (*tls.Conn, int, error) {
+	c.SetDeadline(time.Now().Add(shakeTime))
+	conn := tls.Server(c, h.identity.TLS())
+	if err := conn.Handshake(); err != nil {
+		return nil, 0, err
+	}
+	name, err := h.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+	if err == nil && (name.Role != identity.Agent || name.Index < 1 || name.Index > len(h.a.hosts)) {
+		err = fmt.Errorf("%v is no agent of another host", name)
+	}
+	c.SetDeadline(time.Time{})
+	return conn, name.Index, err
+}
+
+func (h *head) keep(c net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.conns[c] = true
+	}
+	return !h.closed
+}
+
+func (h *head) forget(c net.Conn) {
+	c.Close()
+	h.mu.Lock()
+	delete(h.conns, c)
+	h.mu.Unlock()
+}
+
+// close ends every connection: agents that are told so, or lose theirs, leave.
+func (h *head) close() {
+	h.mu.Lock()
+	h.closed = true
+	for c := range h.conns {
+		c.Close()
+	}
+	h.mu.Unlock()
+	h.listener.Close()
+	h.wg.Wait()
+	h.launches.close()
+}
+
+// addresses is where this host can be reached, as far as is known here.
+func (h *head) addresses() []string {
+	port := strconv.Itoa(h.listener.Addr().(*net.TCPAddr).Port)
+	var global, loopback []string
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		switch {
+		case !ok || n.IP.IsLinkLocalUnicast():
+		case n.IP.IsLoopback():
+			loopback = append(loopback, net.JoinHostPort(n.IP.String(), port))
+		default:
+			global = append(global, net.JoinHostPort(n.IP.String(), port))
+		}
+	}
+	return append(global, loopback...)
+}
+
+// launchAll has agents started on the other hosts: a few from here, and each of
+// them has some more to start.
+func (a *Agent) launchAll() {
+	boots := make([]control.Boot, 0, len(a.hosts))
+	command, err := a.agentCommand()
+	for _, h := range a.hosts {
+		if h.here || len(h.processes) == 0 || err != nil {
+			continue
+		}
+		b := control.Boot{
+			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
+			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
+		}
+		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
+		boots = append(boots, b)
+	}
+	if err != nil {
+		a.forgetAll()
+		a.fail(verdict{code: 1, text: err.Error()})
+		return
+	}
+	a.boots = map[int]control.Boot{}
+	a.detail("agents start on %d hosts", len(boots))
+	a.after(a.job.Launch.patience(), a.absent)
+	if a.job.Launch.Slurm {
+		a.head.launches.srun(boots, a.launchFailed)
+		return
+	}
+	distrusted := func(b control.Boot) bool { return a.hosts[b.Agent-1].Distrusted }
+	leaves := slices.DeleteFunc(slices.Clone(boots), func(b control.Boot) bool { return !distrusted(b) })
+	for _, b := range append(tree(slices.DeleteFunc(boots, distrusted)), leaves...) {
+		a.boots[b.Agent] = b
+		for _, c := range b.Children {
+			a.boots[c.Agent] = c
+		}
+		a.head.launches.start(b, a.launchFailed)
+	}
+}
+
+// agentCommand is the command that is an agent on other hosts.
+func (a *Agent) agentCommand() ([]string, error) {
+	path := a.job.Launch.Mpivrun
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find the path of mpivrun for other hosts (give it with --mpivrun): %w", err)
+		}
+		path = self
+	}
+	return []string{path, "agent"}, nil
+}
+
+// launchFailed is told, by any goroutine, that a launch command has ended.
+func (a *Agent) launchFailed(f control.LaunchFailed) {
+	a.post(func() { a.notLaunched(f, false) })
+}
+
+// notLaunched is told that the command which was to start an agent has ended.
+// If another agent gave it, it is tried once more from here: the two hosts may
+// not be able to reach each other as this one can.
+func (a *Agent) notLaunched(f control.LaunchFailed, byAnother bool) {
+	if f.Agent < 1 || f.Agent > len(a.hosts) {
+		return
+	}
+	h := a.hosts[f.Agent-1]
+	if h.place != nil || h.lost || a.ending {
+		return // it has joined, and was seen to end
+	}
+	if byAnother {
+		a.detail("host %s: no agent could be started from another host (%s); it is started from here", h.name, f.Text)
+		a.head.launches.start(a.boots[f.Agent], a.launchFailed)
+		return
+	}
+	a.fail(verdict{code: 1, text: a.job.Launch.explain(h.name, f)})
+}
+
+// absent names the hosts whose agents have not joined.
+func (a *Agent) absent() {
+	if a.toldRun || a.ending {
+		return
+	}
+	var silent []string
+	for _, h := range a.hosts {
+		if h.place == nil && len(h.processes) > 0 {
+			silent = append(silent, h.name)
+		}
+	}
+	a.fail(verdict{code: 1, text: fmt.Sprintf("no agent has joined from %s within %v: can it reach this host at one of %v? (--launch-timeout gives it longer)",
+		hostNames(silent), a.job.Launch.patience(), a.head.addresses())})
+}
+
+func hostNames(names []string) string {
+	if len(names) == 1 {
+		return "host " + names[0]
+	}
+	more := ""
+	if len(names) > 5 {
+		names, more = names[:5], fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	return fmt.Sprintf("hosts %v%s", names, more)
+}

@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A Launch says how agents are started on other hosts. The zero value is by ssh.
+type Launch struct {
+	// Command is the words of a command that runs another on a host: it is
+	// followed by the host's name and "mpivrun agent". Empty means ssh.
+	Command []string
+	// Mpivrun is the path of mpivrun on the other hosts. Empty means: as here.
+	Mpivrun string
+	// Slurm has srun start all agents at once, within its allocation.
+	Slurm bool
+	// Patience is how long all agents together may take. Zero means 60 s.
+	Patience time.Duration
+}
+
+// Without a terminal, without forwarding, and without a question that nobody
+// would see.
+var ssh = []string{"ssh", "-x", "-T", "-o", "BatchMode=yes"}
+
+func (l Launch) words() []string {
+	if len(l.Command) == 0 {
+		return ssh
+	}
+	return l.Command
+}
+
+// shell is true if the command passes through a shell on the other host.
+func (l Launch) shell() bool { return len(l.Command) == 0 }
+
+func (l Launch) patience() time.Duration {
+	if l.Patience == 0 {
+		return 60 * time.Second
+	}
+	return l.Patience
+}
+
+// explain says in a sentence why no agent runs on host.
+func (l Launch) explain(host string, f control.LaunchFailed) string {
+	text := strings.TrimSpace(f.Text)
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 && f.Exit != codeAgent {
+		text = strings.TrimSpace(text[i+1:]) // what came before is greetings and warnings
+	}
+	if text == "" {
+		text = "it said nothing"
+	}
+	by := l.words()[0]
+	if l.Slurm {
+		by = "srun"
+	}
+	switch {
+	case f.Exit == codeAgent:
+		return fmt.Sprintf("host %s: %s", host, text)
+	case f.Exit < 0:
+		return fmt.Sprintf("host %s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
+	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable:
+		return fmt.Sprintf("host %s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
+	case f.Exit == 255 && by == "ssh":
+		return fmt.Sprintf("host %s cannot be reached by ssh: %s (\"ssh %s true\" must work without a question)", host, text, host)
+	}
+	return fmt.Sprintf("host %s: no agent was started there, %s ended with code %d: %s", host, by, f.Exit, text)
+}
+
+// codeAgent is the exit code of an agent that says itself why it cannot go on.
+const codeAgent = 75
+
+// fanout is how many agents each agent starts.
+const fanout = 6
+
+// tree arranges boots: who starts the first of each returned one starts the rest
+// through it.
+func tree(boots []control.Boot) []control.Boot {
+	var roots []control.Boot
+	for groups := min(fanout, len(boots)); groups > 0; groups-- {
+		n := (len(boots) + groups - 1) / groups
+		root := boots[0]
+		root.Children = boots[1:n]
+		roots = append(roots, root)
+		boots = boots[n:]
+	}
+	return roots
+}
+
+// A launcher runs the commands that start agents elsewhere. The zero value is
+// ready.
+type launcher struct {
+	wg sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	running map[*exec.Cmd]bool
+	closed  bool
+}
+
+// start starts the agent of b. failed is told when the command ends.
+func (l *launcher) start(b control.Boot, failed func(control.LaunchFailed)) {
+	words := append(append([]string(nil), b.Launch...), b.Host)
+	command := b.Command
+	if b.Quote {
+		command = []string{"exec " + quote(command)}
+	}
+	l.run(append(words, command...), []control.Boot{b}, failed)
+}
+
+// srun starts the agents of boots, one on each node.
+func (l *launcher) srun(boots []control.Boot, failed func(control.LaunchFailed)) {
+	if len(boots) == 0 {
+		return
+	}
+	nodes := make([]string, len(boots))
+	for i, b := range boots {
+		nodes[i] = b.Host
+	}
+	words := []string{"srun", "--nodes", fmt.Sprint(len(nodes)), "--ntasks", fmt.Sprint(len(nodes)), "--ntasks-per-node=1",
+		"--nodelist", strings.Join(nodes, ","), "--no-kill", "--kill-on-bad-exit=0", "--overlap", "--mpi=none",
+		"--cpu-bind=none", "--input=all", "--unbuffered"}
+	l.run(append(words, boots[0].Command...), boots, failed)
+}
+
+// quote makes one line of words that a shell takes apart again.
+func quote(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// run runs a command that starts the agents of boots, and hands it boots.
+func (l *launcher) run(words []string, boots []control.Boot, failed func(control.LaunchFailed)) {
+	line, err := json.Marshal(boots)
+	if err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
+	}
+	said := new(tail)
+	l.wg.Go(func() {
+		// The command gets a signal when the thread that started it ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		exit, err := l.wait(words, append(line, '\n'), said)
+		text := said.String()
+		if err != nil {
+			text = err.Error()
+		}
+		for _, b := range boots {
+			failed(control.LaunchFailed{Agent: b.Agent, Exit: exit, Text: text})
+		}
+	})
+}
+
+// wait runs the command and returns its exit code; -1 with an error where it did
+// not run.
+func (l *launcher) wait(words []string, input []byte, said *tail) (exit int, err error) {
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = drainTime
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return -1, err
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return -1, errors.New("the job has ended")
+	}
+	if err := cmd.Start(); err != nil {
+		l.mu.Unlock()
+		return -1, err
+	}
+	if l.running == nil {
+		l.running = map[*exec.Cmd]bool{}
+	}
+	l.running[cmd] = true
+	l.mu.Unlock()
+	written := make(chan struct{})
+	go func() { // ends with the command: then nobody reads
+		io.WriteString(in, string(input)) // it stays open: its end is the end of the launch
+		close(written)
+	}()
+	err = cmd.Wait()
+	<-written
+	l.mu.Lock()
+	delete(l.running, cmd)
+	l.mu.Unlock()
+	if ee := (*exec.ExitError)(nil); errors.As(err, &ee) {
+		if st, ok := ee.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+			return exitCode(st), nil
+		}
+		return ee.ExitCode(), nil
+	}
+	return 0, nil
+}
+
+// close ends the commands that have not ended a moment after their agents did.
+// It waits for them.
+func (l *launcher) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	over := make(chan struct{})
+	go func() { l.wg.Wait(); close(over) }()
+	select {
+	case <-over:
+		return
+	case <-time.After(grace):
+	}
+	l.mu.Lock()
+	for cmd := range l.running {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	l.mu.Unlock()
+	<-over
+}
+
+// Write and String make a tail take what a command says.
+func (t *tail) Write(p []byte) (int, error) { t.add(p); return len(p), nil }
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A host of the job, as the loop sees it.
+type host struct {
+	Host
+	index     int // in the job; that of its agent, too
+	name      string
+	here      bool  // it is this one
+	processes []int // on it
+	place     place // nil until its agent has joined
+	cores     int   // known by then
+	networks  []control.Network
+	lost      bool // its agent has ended
+}
+
+// A place is the crew of a host: this one's, or one behind an agent elsewhere.
+// None of its methods waits; all but send report by events.
+type place interface {
+	startRanks(processes []int, s control.Start) // Process is filled in
+	send(process int, m control.Message) bool    // false: it does not read
+	kill(process int, sig syscall.Signal)
+}
+
+func (c *crew) startRanks(processes []int, s control.Start) {
+	for _, p := range processes {
+		s.Process = p
+		own := s
+		c.send(p, control.Message{Start: &own})
+	}
+}
+
+func (c *crew) send(process int, m control.Message) bool {
+	ch := c.child(process)
+	return ch != nil && ch.send(m)
+}
+
+func (c *crew) kill(process int, sig syscall.Signal) {
+	if ch := c.child(process); ch != nil {
+		ch.kill(sig)
+	}
+}
+
+// layout cuts the ranks of each program into processes, and says on which host
+// each is.
+func layout(j Job) ([]*host, []*process, error) {
+	var all []*process
+	rank := 0
+	for i := range j.Programs {
+		prog := &j.Programs[i]
+		for end := rank + prog.Ranks; rank < end; {
+			p := &process{index: len(all), prog: prog, finished: map[int]control.RankReport{}}
+			for ; rank < end && len(p.ranks) < j.RanksPerProcess; rank++ {
+				p.ranks = append(p.ranks, rank)
+			}
+			p.reads = j.Stdin != nil && slices.Contains(p.ranks, j.StdinRank)
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil, fmt.Errorf("the job has no ranks")
+	}
+	hosts := make([]*host, len(j.Hosts))
+	for i, h := range j.Hosts {
+		hosts[i] = &host{Host: h, index: i, name: h.Name, here: h.Here}
+	}
+	for i, at := range places(len(all), j.Hosts, j.ByNode) {
+		p := all[i]
+		p.host, p.slot = hosts[at], len(hosts[at].processes)
+		p.host.processes = append(p.host.processes, i)
+	}
+	return hosts, all, nil
+}
+
+// places says on which of the hosts each of n processes is: as many as a host
+// has slots before the next, or one on each in turn. What does not fit is dealt
+// out again from the first.
+func places(n int, hosts []Host, byNode bool) []int {
+	at := make([]int, 0, n)
+	for len(at) < n {
+		free := make([]int, len(hosts))
+		for i, h := range hosts {
+			free[i] = max(h.Slots, 1)
+		}
+		for more := true; more && len(at) < n; {
+			more = false
+			for i := range hosts {
+				for free[i] > 0 && len(at) < n {
+					free[i]--
+					more = true
+					at = append(at, i)
+					if byNode {
+						break
+					}
+				}
+			}
+		}
+	}
+	return at
+}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A printer writes what the processes of another host have written, so that a
+// screen which is held up holds up nothing else. What waits is bounded by what
+// processes may have on its way.
+type printer struct {
+	r    *remote
+	more chan struct{} // one element: there is something in queue
+
+	mu    sync.Mutex // guards what follows
+	queue []printed
+}
+
+// printed is a piece of output; without data, the end of it.
+type printed struct {
+	p      *process
+	stderr bool
+	data   []byte
+}
+
+func (w *printer) init(r *remote) { w.r, w.more = r, make(chan struct{}, 1) }
+
+func (w *printer) add(x printed) {
+	w.mu.Lock()
+	w.queue = append(w.queue, x)
+	w.mu.Unlock()
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until the connection has ended, and then what is left.
+func (w *printer) run() {
+	for over := false; !over; {
+		select {
+		case <-w.more:
+		case <-w.r.over:
+			over = true
+		}
+		w.mu.Lock()
+		queue := w.queue
+		w.queue = nil
+		w.mu.Unlock()
+		for _, x := range queue {
+			w.print(x)
+		}
+	}
+}
+
+func (w *printer) print(x printed) {
+	a := w.r.a
+	if x.data == nil {
+		a.post(func() { a.drained(x.p) })
+		return
+	}
+	s := x.p.streams[0]
+	if x.stderr {
+		s = x.p.streams[1]
+	}
+	if !s.broken.Load() && s.pass(x.data) != nil {
+		s.broken.Store(true)
+	}
+	w.r.tell(control.ToAgent{Taken: &control.Taken{Process: x.p.index, Stderr: x.stderr, Bytes: len(x.data), Broken: s.broken.Load()}})
+}
+
+// A window is how many bytes may be on their way to who says when it has taken
+// them.
+type window struct {
+	mu     sync.Mutex // guards what follows
+	room   sync.Cond
+	free   int
+	broken bool
+}
+
+func newWindow() *window {
+	w := &window{free: control.OutputWindow}
+	w.room.L = &w.mu
+	return w
+}
+
+// take waits until some of n bytes have room and returns how many; 0 if nobody
+// takes them any more.
+func (w *window) take(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.free <= 0 && !w.broken {
+		w.room.Wait()
+	}
+	if w.broken {
+		return 0
+	}
+	n = min(n, w.free)
+	w.free -= n
+	return n
+}
+
+// give says that n bytes were taken, and whether any more will be.
+func (w *window) give(n int, broken bool) {
+	w.mu.Lock()
+	w.free = min(w.free+max(n, 0), control.OutputWindow)
+	w.broken = w.broken || broken
+	w.mu.Unlock()
+	w.room.Broadcast()
+}

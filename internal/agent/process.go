@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A process of the job, on whatever host, as the loop sees it. All but streams
+// is owned by the loop once it runs.
+type process struct {
+	index int
+	ranks []int
+	prog  *Program
+	host  *host
+	slot  int  // it is the slot-th there
+	reads bool // it has the job's standard input
+
+	streams [2]*stream // its output; nil if it writes past the agent
+
+	pid       int
+	hello     *control.Hello
+	addrs     []control.Addr // where others reach it, once it is ready
+	ready     bool
+	linkEnded bool
+	started   bool // it runs, or has run
+	exited    bool
+	drained   bool // and its output has been passed on
+	judged    bool // how it ended has been looked at
+	status    syscall.WaitStatus
+	failed    bool // it has said Failed
+	finished  map[int]control.RankReport
+}
+
+// label names the process by its ranks: "4", "4-7".
+func (p *process) label() string { return labelOf(p.ranks) }
+
+// who names the process for people: "rank 4", "ranks 4-7".
+func (p *process) who() string { return whoIs(p.ranks) }
+
+// kill sends sig to the process and to what it has started in its group.
+func (p *process) kill(sig syscall.Signal) {
+	if p.host.place != nil {
+		p.host.place.kill(p.index, sig)
+	}
+}
+
+// send hands m to the process; false if it has not said Hello, or does not read.
+func (p *process) send(m control.Message) bool {
+	return p.hello != nil && !p.linkEnded && p.host.place.send(p.index, m)
+}
+
+// names lists processes for people.
+func names(ps []*process) string {
+	labels := make([]string, len(ps))
+	for i, p := range ps {
+		labels[i] = p.label()
+	}
+	word := "rank"
+	if len(ps) > 1 || len(ps) == 1 && len(ps[0].ranks) > 1 {
+		word = "ranks"
+	}
+	return word + " " + strings.Join(labels, ", ")
+}

@@ -1,0 +1,373 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// remoteQueue is how many messages may wait for an agent that does not read. An
+// agent for which there are more is taken for lost.
+const remoteQueue = 4096
+
+// A remote is a place behind an agent on another host.
+type remote struct {
+	a       *Agent
+	host    *host
+	conn    *control.Conn[control.FromAgent]
+	to      *control.Conn[control.ToAgent]
+	out     chan control.ToAgent
+	over    chan struct{} // closed when the connection has ended
+	once    sync.Once
+	why     error // of the end
+	printer printer
+}
+
+// serve is the connection of an agent, the index-th.
+func (h *head) serve(c *tls.Conn, index int) {
+	r := &remote{
+		a: h.a, host: h.a.hosts[index-1],
+		conn: control.NewConn[control.FromAgent](c), to: control.NewConn[control.ToAgent](c),
+		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}),
+	}
+	r.printer.init(r)
+	c.SetReadDeadline(time.Now().Add(shakeTime))
+	first, err := r.conn.Receive()
+	if err != nil || first.Joined == nil {
+		return
+	}
+	here := ""
+	if at, ok := c.LocalAddr().(*net.TCPAddr); ok {
+		here = at.IP.String()
+	}
+	there := ""
+	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		there = at.IP.String()
+	}
+	accepted := make(chan bool, 1)
+	h.a.post(func() { accepted <- h.a.joined(r, *first.Joined, here, there) })
+	select {
+	case ok := <-accepted:
+		if !ok {
+			return
+		}
+	case <-h.a.done:
+		return
+	}
+	h.wg.Go(r.write)
+	h.wg.Go(r.printer.run)
+	for {
+		c.SetReadDeadline(time.Now().Add(control.AlivePatient))
+		m, err := r.conn.Receive()
+		if err != nil {
+			r.end(err)
+			break
+		}
+		r.heard(m)
+	}
+	h.a.post(func() { h.a.hostLost(r.host, r.why) })
+}
+
+// end closes the connection because of err.
+func (r *remote) end(err error) {
+	r.once.Do(func() {
+		r.why = err
+		close(r.over)
+		r.to.Close()
+	})
+}
+
+// write sends what is due, and that we are alive.
+func (r *remote) write() {
+	tick := time.NewTicker(control.AliveEvery)
+	defer tick.Stop()
+	for {
+		m := control.ToAgent{Alive: &control.Alive{}}
+		select {
+		case m = <-r.out:
+		case <-tick.C:
+		case <-r.over:
+			return
+		}
+		if err := r.to.Send(m); err != nil {
+			r.end(err)
+			return
+		}
+	}
+}
+
+// tell queues m.
+func (r *remote) tell(m control.ToAgent) bool {
+	select {
+	case r.out <- m:
+		return true
+	default:
+		r.end(errors.New("it does not read what it is told"))
+		return false
+	}
+}
+
+func (r *remote) startRanks(_ []int, s control.Start) { r.tell(control.ToAgent{Start: &s}) }
+
+func (r *remote) send(process int, m control.Message) bool {
+	return r.tell(control.ToAgent{Tell: &control.Said{Process: process, Message: &m}})
+}
+
+func (r *remote) kill(process int, sig syscall.Signal) {
+	r.tell(control.ToAgent{Kill: &control.Kill{Process: process, Signal: int(sig)}})
+}
+
+// heard passes on what the agent said. It may speak of processes on its host
+// only.
+func (r *remote) heard(m control.FromAgent) {
+	a := r.a
+	of := func(process int, then func(p *process)) {
+		if p := r.process(process); p != nil {
+			a.post(func() { then(p) })
+		}
+	}
+	switch {
+	case m.Output != nil:
+		if p := r.process(m.Output.Process); p != nil {
+			r.printer.add(printed{p: p, stderr: m.Output.Stderr, data: m.Output.Data})
+		}
+	case m.Drained != nil:
+		if p := r.process(m.Drained.Process); p != nil {
+			r.printer.add(printed{p: p})
+		}
+	case m.Taken != nil:
+		if p := r.process(m.Taken.Process); p != nil && p.reads {
+			a.feeding.give(m.Taken.Bytes, m.Taken.Broken)
+		}
+	case m.LaunchFailed != nil:
+		a.post(func() { a.notLaunched(*m.LaunchFailed, true) })
+	case m.Forked != nil:
+		of(m.Forked.Process, func(p *process) {
+			var err error
+			if m.Forked.Error != "" {
+				err = &ExitError{m.Forked.Code, errors.New(m.Forked.Error)}
+			}
+			a.forked(p, m.Forked.PID, err)
+		})
+	case m.Said != nil:
+		of(m.Said.Process, func(p *process) { a.said(p, m.Said.Message) })
+	case m.Exited != nil:
+		of(m.Exited.Process, func(p *process) { a.exited(p, syscall.WaitStatus(m.Exited.Status)) })
+	case m.Refused != nil:
+		a.post(func() { a.warn("host %s: a connection was refused: %s", r.host.name, m.Refused.Reason) })
+	case m.Question != nil:
+		r.ask(*m.Question)
+	}
+}
+
+// process is the one of that index; nil, and the end of the connection, if it is
+// not on that host.
+func (r *remote) process(index int) *process {
+	if index < 0 || index >= len(r.a.processes) || r.a.processes[index].host != r.host {
+		r.end(fmt.Errorf("it spoke of process %d, which is not there", index))
+		return nil
+	}
+	return r.a.processes[index]
+}
+
+// ask answers what mpivrun asked the agent there.
+func (r *remote) ask(x control.Exchange) {
+	var q Question
+	if json.Unmarshal(x.Text, &q) != nil {
+		q.Op = ""
+	}
+	reply := make(chan Answer, 1)
+	r.a.post(func() { r.a.answer(q, reply) })
+	r.a.head.wg.Go(func() {
+		select {
+		case ans := <-reply:
+			text, _ := json.Marshal(ans)
+			r.tell(control.ToAgent{Answer: &control.Exchange{ID: x.ID, Text: text}})
+		case <-r.over:
+		case <-r.a.done:
+		}
+	})
+}
+
+// joined is told that the agent of r's host is there: this host is here to it,
+// and it there to this one. False: it is refused.
+func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
+	h := r.host
+	switch {
+	case a.ending || h.lost || h.here:
+		return false
+	case h.place != nil:
+		a.warn("host %s: a second agent was refused; is it named twice under two names?", h.name)
+		return false
+	case j.Version != control.AgentVersion:
+		a.fail(verdict{code: 1, text: fmt.Sprintf("host %s: its mpivrun speaks version %d of the protocol of agents, this one %d: install the same on all hosts", h.name, j.Version, control.AgentVersion)})
+		return false
+	}
+	if skew := time.Since(j.Time).Round(100 * time.Millisecond); skew.Abs() > clockSkew {
+		ahead := "behind"
+		if skew < 0 {
+			ahead = "ahead"
+		}
+		a.warn("host %s: its clock is %v %s of the one here: times in its output and logs are off by that", h.name, skew.Abs(), ahead)
+	}
+	h.place, h.cores = r, j.Cores
+	h.networks = h.Networks
+	if len(h.networks) == 0 {
+		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
+	}
+	if a.hereAddress == "" {
+		a.hereAddress = here
+	}
+	a.detail("host %s: its agent has joined from %s, PID %d, %d cores", h.name, there, j.PID, j.Cores)
+	for _, h := range a.hosts {
+		if h.place == nil && len(h.processes) > 0 {
+			return true
+		}
+	}
+	a.startAll()
+	return true
+}
+
+// clockSkew is by how much the clocks of two hosts may differ without a word.
+const clockSkew = 2 * time.Second
+
+// networksOf is where the processes of h listen.
+func (a *Agent) networksOf(h *host) []control.Network {
+	networks := h.networks
+	if len(networks) == 0 {
+		networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
+	}
+	if len(h.processes) > 1 {
+		networks = append([]control.Network{{Class: topology.SameHost, Address: "127.0.0.1"}}, networks...)
+	}
+	return networks
+}
+
+// credentialsOf is who p is; nil where processes do not ask each other.
+func (a *Agent) credentialsOf(p *process) (*identity.Credentials, error) {
+	if a.head == nil || a.job.Options.Insecure {
+		return nil, nil
+	}
+	c, err := a.authority.Issue(identity.Process, p.index, 1)
+	return &c, err
+}
+
+// runElsewhere has the agents of other hosts start their processes.
+func (a *Agent) runElsewhere() error {
+	for _, h := range a.hosts {
+		if h.here || len(h.processes) == 0 {
+			continue
+		}
+		run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind}
+		for _, i := range h.processes {
+			p := a.processes[i]
+			c, err := a.credentialsOf(p)
+			if err != nil {
+				return err
+			}
+			dir := p.prog.Dir
+			if dir == "" {
+				dir = a.job.Dir
+			}
+			run.Processes = append(run.Processes, control.Spawn{
+				Index: i, Ranks: p.ranks, Path: p.prog.Path, Args: p.prog.Args, Env: p.prog.Env, Dir: dir,
+				Input: p.reads, Credentials: c,
+			})
+		}
+		h.place.(*remote).tell(control.ToAgent{Run: &run})
+		for _, i := range h.processes {
+			if p := a.processes[i]; p.reads {
+				a.feed(p)
+			}
+		}
+	}
+	return nil
+}
+
+// feed sends the job's standard input to p, on another host.
+func (a *Agent) feed(p *process) {
+	if isTerminal(a.job.Stdin) && !inForeground(a.job.Stdin) {
+		p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, End: true}})
+		return // reading would stop us
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		a.warn("the standard input of %s: %v", p.who(), err)
+		return
+	}
+	a.feeding = newWindow()
+	a.wg.Go(func() { typeOn(a.job.Stdin, w, a.done) })
+	a.wg.Go(func() {
+		defer r.Close()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Read(buf)
+			for sent := 0; sent < n; {
+				k := a.feeding.take(n - sent)
+				if k == 0 {
+					return
+				}
+				p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, Data: bytes.Clone(buf[sent : sent+k])}})
+				sent += k
+			}
+			if err != nil {
+				p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, End: true}})
+				return
+			}
+		}
+	})
+}
+
+// hostLost is told that the connection to the agent of h has ended. The agent
+// ends its processes, or they end with it.
+func (a *Agent) hostLost(h *host, why error) {
+	if h.lost {
+		return
+	}
+	h.lost = true
+	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
+	switch ne := net.Error(nil); {
+	case errors.As(why, &ne) && ne.Timeout():
+		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, control.AlivePatient, a.namesOf(h))
+	case !errors.Is(why, io.EOF):
+		text += fmt.Sprintf(" (%v)", why)
+	}
+	if len(h.processes) == 0 || !slices.ContainsFunc(a.processes, func(p *process) bool { return p.host == h && !p.judged }) {
+		a.detail("%s", text)
+	} else {
+		a.fail(verdict{code: 1, text: text})
+	}
+	for _, i := range h.processes {
+		p := a.processes[i]
+		p.linkEnded, p.exited = true, true
+		if p.started && !p.drained {
+			a.drained(p)
+		}
+		if !p.judged {
+			p.judged = true
+			a.running--
+		}
+	}
+	a.answered()
+}
+
+func (a *Agent) namesOf(h *host) string {
+	var ps []*process
+	for _, i := range h.processes {
+		ps = append(ps, a.processes[i])
+	}
+	return names(ps)
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// said is told what p said; nil: it has ended its connection, in dying or
+// before.
+func (a *Agent) said(p *process, m *control.Message) {
+	switch {
+	case p.judged && !p.exited: // its host was lost
+	case m == nil:
+		a.linkEnd(p)
+	case m.Hello != nil:
+		a.greet(p, m.Hello)
+	case m.Ready != nil:
+		a.readied(p, m.Ready.Addrs)
+	case m.Finished != nil:
+		for _, r := range m.Finished.Ranks {
+			p.finished[r] = control.RankReport{Rank: r}
+		}
+		for _, r := range m.Finished.Reports {
+			r.State = "finished"
+			p.finished[r.Rank] = r
+		}
+		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
+		a.finishedSome()
+		a.letGo()
+	case m.Failed != nil:
+		a.rankFailed(p, *m.Failed)
+	case m.Report != nil && m.Report.ID == 0:
+		a.stalled()
+	case m.Report != nil:
+		a.report(p, *m.Report)
+	}
+}
+
+// greet is told that p has said Hello.
+func (a *Agent) greet(p *process, h *control.Hello) {
+	if h.Version != control.Version {
+		a.fail(verdict{code: 1, text: fmt.Sprintf("%s speaks version %d of the control protocol and mpivrun version %d: build the program and mpivrun from the same mpiv%s", p.who(), h.Version, control.Version, a.onHost(p))})
+		return
+	}
+	p.hello = h
+	a.detail("%s: Hello from PID %d", p.who(), h.PID)
+	if a.ending {
+		p.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
+	}
+}
+
+// readied is told that others can reach p at addrs.
+func (a *Agent) readied(p *process, addrs []control.Addr) {
+	if p.ready {
+		return
+	}
+	p.ready, p.addrs = true, addrs
+	a.ready++
+	if a.ready == 1 {
+		a.after(a.job.helloLate, a.missing)
+	}
+	if a.ending {
+		return
+	}
+	if a.ready == len(a.processes) {
+		a.startRanks()
+	}
+	a.mixed()
+}
+
+// startRanks tells all processes what they are.
+func (a *Agent) startRanks() {
+	a.toldStart = true
+	all := make([]control.Process, len(a.processes))
+	for i, p := range a.processes {
+		all[i] = control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs}
+	}
+	for _, h := range a.hosts {
+		if len(h.processes) > 0 {
+			h.place.startRanks(h.processes, control.Start{Job: a.job.Name, Processes: all})
+		}
+	}
+	a.detail("all processes are there; ranks start")
+}
+
+// missing names the processes that have not spoken while others wait for them.
+func (a *Agent) missing() {
+	if a.toldStart || a.ending {
+		return
+	}
+	var silent []*process
+	for _, p := range a.everyone() {
+		if p.hello == nil {
+			silent = append(silent, p)
+		}
+	}
+	if len(silent) > 0 {
+		a.warn("%s runs and has not called mpiv.Main for %v; the others wait for it (process %d%s)", names(silent), a.job.helloLate, silent[0].pid, a.onHost(silent[0]))
+	}
+}
+
+// letGo ends the job when all ranks have finished: until then processes stay,
+// so that what they have sent arrives. After an interrupt nobody waits for it.
+func (a *Agent) letGo() {
+	if a.interrupts > 0 {
+		for _, p := range a.processes {
+			if p.allFinished() {
+				p.send(control.Message{Stop: &control.Stop{}})
+			}
+		}
+		return
+	}
+	for _, p := range a.processes {
+		if !p.allFinished() {
+			return
+		}
+	}
+	for _, p := range a.processes {
+		p.send(control.Message{Stop: &control.Stop{}})
+	}
+}

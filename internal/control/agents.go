@@ -1,0 +1,160 @@
+package control
+
+import (
+	"time"
+
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// AgentVersion is that of what agents say to each other, Boot included, equal
+// on all hosts.
+const AgentVersion = 1
+
+// A Boot is what an agent that was started on another host reads from its
+// standard input, as one line. It is secret: it has keys in it.
+type Boot struct {
+	Version     int
+	Job         string
+	Agent       int    // its index: that of its host in the job
+	Host        string // what the job calls its host
+	Credentials identity.Credentials
+	Head        []string // host:port where the job's first agent can be reached; one of them does
+	Launch      []string // words that start a command on a host, followed by the host and the command
+	Command     []string // the command that is an agent, as words for the host's shell or launcher
+	Quote       bool     // the command goes through a shell there
+	Children    []Boot   `json:",omitempty"` // agents that this one has to start
+}
+
+// A FromAgent is what an agent says to the job's first. Exactly one field is set.
+type FromAgent struct {
+	Joined       *Joined       `json:",omitempty"`
+	LaunchFailed *LaunchFailed `json:",omitempty"`
+	Forked       *Forked       `json:",omitempty"`
+	Said         *Said         `json:",omitempty"`
+	Exited       *Exited       `json:",omitempty"`
+	Drained      *Drained      `json:",omitempty"`
+	Output       *Output       `json:",omitempty"`
+	Refused      *Refused      `json:",omitempty"`
+	Taken        *Taken        `json:",omitempty"`
+	Question     *Exchange     `json:",omitempty"`
+	Alive        *Alive        `json:",omitempty"`
+}
+
+// A ToAgent is what the job's first agent says to another. Exactly one field is
+// set. The end of the connection is the end of the job: the agent kills what is
+// left there.
+type ToAgent struct {
+	Run    *Run      `json:",omitempty"`
+	Start  *Start    `json:",omitempty"` // for all processes there; Start.Process is for the agent to set
+	Tell   *Said     `json:",omitempty"`
+	Kill   *Kill     `json:",omitempty"`
+	Input  *Output   `json:",omitempty"`
+	Taken  *Taken    `json:",omitempty"`
+	Answer *Exchange `json:",omitempty"`
+	Alive  *Alive    `json:",omitempty"`
+}
+
+// Joined is the first of an agent.
+type Joined struct {
+	Version int
+	PID     int
+	Cores   int
+	Time    time.Time // its clock
+	System  string    // "linux/amd64"
+}
+
+// LaunchFailed: the command that was to start an agent on a host has ended
+// before that agent joined.
+type LaunchFailed struct {
+	Agent int
+	Exit  int    // its exit code; -1: it could not be started
+	Text  string // the last that it wrote to its standard error, or why it could not be started
+}
+
+// Run: start these processes.
+type Run struct {
+	Token     []byte
+	Networks  []Network
+	Options   Options
+	Bind      bool
+	Processes []Spawn
+}
+
+// A Spawn is one process to start.
+type Spawn struct {
+	Index       int
+	Ranks       []int
+	Path        string // as the user wrote it
+	Args        []string
+	Env         []string // "VAR=value", on top of the agent's own
+	Dir         string   // working directory
+	Input       bool     // its standard input is what comes as Input; otherwise it reads nothing
+	Credentials *identity.Credentials
+}
+
+// Forked: a process runs, or could not be started.
+type Forked struct {
+	Process int
+	PID     int
+	Code    int    // exit code that stands for Error
+	Error   string `json:",omitempty"`
+}
+
+// Said is a message of, or for, a process. Of a process: nil says that it has
+// ended its connection.
+type Said struct {
+	Process int
+	Message *Message `json:",omitempty"`
+}
+
+// Exited: a process has ended. What it wrote may still follow, up to Drained.
+type Exited struct {
+	Process int
+	Status  uint32 // as wait(2) gives it
+}
+
+// Output is what a process wrote, in whole lines where it could be, or what it
+// is to read.
+type Output struct {
+	Process int
+	Stderr  bool `json:",omitempty"`
+	Data    []byte
+	End     bool `json:",omitempty"` // nothing follows
+}
+
+// Refused: a connection of a process was, for this reason.
+type Refused struct{ Reason string }
+
+// Drained: all that a process wrote has been sent.
+type Drained struct{ Process int }
+
+// Taken gives back room for Output.
+type Taken struct {
+	Process int
+	Stderr  bool `json:",omitempty"`
+	Bytes   int
+	Broken  bool `json:",omitempty"` // nobody reads it any more
+}
+
+// OutputWindow is how many bytes of a process's standard output, of its standard
+// error and of its standard input may be on their way. Who has no room waits.
+const OutputWindow = 256 << 10
+
+// Kill sends a signal to a process.
+type Kill struct{ Process, Signal int }
+
+// An Exchange is a question that was put to an agent which is not the first, or
+// its answer, as the lines of JSON that they are.
+type Exchange struct {
+	ID   uint64
+	Text []byte
+}
+
+// Alive is said every AliveEvery, so that a host which was cut off is known.
+type Alive struct{}
+
+// How often Alive is said, and for how long nothing may be heard.
+const (
+	AliveEvery   = 500 * time.Millisecond
+	AlivePatient = 10 * time.Second
+)
