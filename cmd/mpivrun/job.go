@@ -3,24 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
 )
-
-// A machine is what this host has, for the decisions of job.
-type machine struct {
-	Cores int
-	Name  string
-}
-
-func thisMachine() machine {
-	name, _ := os.Hostname()
-	return machine{Cores: runtime.NumCPU(), Name: name}
-}
 
 // processesPerCore is how many processes for each core start without being
 // asked for. Telling people off for four ranks on a laptop's two cores, as
@@ -31,15 +19,22 @@ const processesPerCore = 16
 // job is what r asks for, on m. Hosts are those of r's hostfile and --host.
 func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	j := agent.Job{
-		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Name,
+		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Names[0], ByNode: r.MapBy == "node",
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Quiet: r.Quiet, Verbose: r.Verbose,
-		Options: control.Options{Survive: r.Survive, Transports: r.Transports, LogBytes: r.LogBytes, Check: r.Check},
+		Options: control.Options{Survive: r.Survive, Transports: r.Transports, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
+		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
 	}
-	slots, err := slotsOf(hosts, m)
-	if err != nil {
-		return j, err
+	for i := range hosts {
+		if r.PerNode > 0 {
+			hosts[i].Slots = r.PerNode
+		}
+	}
+	j.Hosts = jobHosts(hosts, m)
+	slots := slotsOf(hosts, m)
+	if len(hosts) == 0 {
+		slots = r.PerNode
 	}
 	ranks, processes := 0, 0
 	for _, p := range r.Programs {
@@ -75,34 +70,56 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 }
 
 // slotsOf is how many processes hosts take; 0 where that is not said.
-func slotsOf(hosts []host, m machine) (int, error) {
+func slotsOf(hosts []host, m machine) int {
+	if len(hosts) == 1 && hosts[0].Slots == 0 && hosts[0].isLocal(m) {
+		return m.Cores
+	}
 	slots := 0
 	for _, h := range hosts {
-		if !isLocal(h.Name, m.Name) {
-			return 0, fmt.Errorf("host %s is not this one (%s); other hosts come with a later version", h.Name, m.Name)
-		}
-		// A host that is named several times has a slot for each, as with mpirun.
 		slots += max(h.Slots, 1)
 	}
-	if len(hosts) == 1 && hosts[0].Slots == 0 {
-		return m.Cores, nil
-	}
-	return slots, nil
+	return slots
 }
 
-// exported leaves out the variables that are only named: programs get the whole
-// environment anyway.
+// jobHosts is hosts for the agent. A host that is named several times has the
+// slots of all, as with mpirun.
+func jobHosts(hosts []host, m machine) []agent.Host {
+	var all []agent.Host
+	at := map[string]int{}
+	for _, h := range hosts {
+		here := h.isLocal(m)
+		key := h.Name
+		if here {
+			key = "" // whatever it is called
+		}
+		if i, again := at[key]; again {
+			all[i].Slots += max(h.Slots, 1)
+			continue
+		}
+		at[key] = len(all)
+		all = append(all, agent.Host{
+			Name: h.Name, Slots: max(h.Slots, 1), MaxSlots: h.MaxSlots, Here: here, Networks: h.Networks, Distrusted: h.Distrusted,
+		})
+	}
+	return all
+}
+
+// exported gives the variables that are only named the values that they have
+// here. Processes of this host would get them anyway; those of others do not.
 func exported(env []string) []string {
 	var set []string
 	for _, v := range env {
 		if strings.Contains(v, "=") {
 			set = append(set, v)
+		} else if value, ok := os.LookupEnv(v); ok {
+			set = append(set, v+"="+value)
 		}
 	}
 	return set
 }
 
-// hosts is those of r's --host and hostfile.
+// hosts is those of r's --host and hostfile, or else of the allocation that this
+// runs in.
 func (r *run) hosts() ([]host, error) {
 	hosts := r.Hosts
 	if r.Hostfile != "" {
@@ -115,6 +132,9 @@ func (r *run) hosts() ([]host, error) {
 			return nil, fmt.Errorf("--hostfile %s: %w", r.Hostfile, err)
 		}
 		hosts = append(hosts, more...)
+	}
+	if len(hosts) == 0 && inSlurm() {
+		return slurmHosts()
 	}
 	return hosts, nil
 }

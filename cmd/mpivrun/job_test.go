@@ -8,7 +8,7 @@ import (
 )
 
 func TestJobSize(t *testing.T) {
-	m := machine{Cores: 4, Name: "n1"}
+	m := machine{Cores: 4, Names: []string{"n1"}}
 	for _, c := range []struct {
 		name, line string
 		ranks      []int
@@ -24,7 +24,9 @@ func TestJobSize(t *testing.T) {
 		{"and are the default", "--host n1:3 p", []int{3}, ""},
 		{"a host without slots has its cores", "--host n1 p", []int{4}, ""},
 		{"a host named twice has two", "--host n1,n1 p", []int{2}, ""},
-		{"another host", "--host n1,n2 p", nil, "host n2 is not this one (n1); other hosts come with a later version"},
+		{"several hosts have a slot each", "--host n1,n2,n3 p", []int{3}, ""},
+		{"or as many as are said", "--host n1:2,n2 --ppn 3 p", []int{6}, ""},
+		{"on one host too", "--ppn 3 p", []int{3}, ""},
 		{"all programs count", "-n 2 p : -n 3 q", []int{2, 3}, ""},
 		{"each of several needs a number", "-n 2 p : q", nil, "-n N before q"},
 		{"input for a rank that is not there", "-n 2 --stdin 2 p", nil, "ranks 0 to 1"},
@@ -49,9 +51,10 @@ func TestJobSize(t *testing.T) {
 }
 
 func TestJobTakesOverOptions(t *testing.T) {
+	t.Setenv("A", "here")
 	r, err := parseRun(strings.Fields("-n 2 --survive none --transport tcp --log-bytes 1MiB --check --stdin none --bind-to core --deadlock say -x A -x B=c --wdir /tmp p q r"))
 	require.NoError(t, err)
-	j, err := r.job(machine{Cores: 4}, nil)
+	j, err := r.job(machine{Cores: 4, Names: []string{"n1"}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "none", j.Options.Survive)
 	require.Equal(t, []string{"tcp"}, j.Options.Transports)
@@ -60,7 +63,7 @@ func TestJobTakesOverOptions(t *testing.T) {
 	require.Equal(t, -1, j.StdinRank)
 	require.True(t, j.Bind)
 	require.Equal(t, "say", j.Deadlock)
-	require.Equal(t, []string{"B=c"}, j.Programs[0].Env)
+	require.Equal(t, []string{"A=here", "B=c"}, j.Programs[0].Env)
 	require.Equal(t, "/tmp", j.Programs[0].Dir)
 	require.Equal(t, "p", j.Programs[0].Path)
 	require.Equal(t, []string{"q", "r"}, j.Programs[0].Args)

@@ -34,6 +34,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		printHelp(stdout)
 	case "version", "--version", "-V":
 		err = printVersion(stdout, args[1:])
+	case "agent":
+		return deputy(args[1:], stderr)
 	case "ps":
 		err = ps(stdout, args[1:])
 	case "explain":
@@ -58,6 +60,18 @@ func report(stderr io.Writer, err error) int {
 	return 1
 }
 
+// deputy is the agent of another host's job, here. Its orders are on its
+// standard input.
+func deputy(args []string, stderr *os.File) int {
+	if len(args) > 0 {
+		return report(stderr, usage("mpivrun agent takes no arguments; to run a program of that name: mpivrun -- agent …"))
+	}
+	if err := agent.Adopt(); err != nil {
+		return report(stderr, err)
+	}
+	return agent.Deputy(os.Stdin, stderr)
+}
+
 // launch is the run form.
 func launch(args []string, stdout, stderr *os.File) int {
 	r, err := parseRun(args)
@@ -70,6 +84,9 @@ func launch(args []string, stdout, stderr *os.File) int {
 	}
 	if err != nil {
 		return report(stderr, &agent.ExitError{Code: codeUsage, Err: err})
+	}
+	if r.Insecure && !r.Quiet {
+		fmt.Fprintln(stderr, "mpivrun: --insecure: whoever can listen to the networks between the hosts can read the messages, and join")
 	}
 	if !r.Quiet {
 		for _, p := range r.Programs {

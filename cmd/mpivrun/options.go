@@ -21,6 +21,12 @@ type run struct {
 	Oversubscribe   bool
 	Hosts           []host
 	Hostfile        string
+	PerNode         int
+	MapBy           string
+	LaunchAgent     []string
+	LaunchTimeout   time.Duration
+	Mpivrun         string
+	Insecure        bool
 	Bind            string
 	Survive         string
 	Transports      []string
@@ -78,7 +84,7 @@ var options = []option{
 			return nil
 		},
 		render: func(_ *run, p *program) []string { return p.Env }},
-	{names: []string{"host", "H"}, value: "HOST[:N],…", help: "where to run, with slots; only this host, for now",
+	{names: []string{"host", "H"}, value: "HOST[:N],…", help: "where to run, with slots for processes",
 		set: func(r *run, _ *program, v string) error {
 			hosts, err := parseHosts(v)
 			r.Hosts = append(r.Hosts, hosts...)
@@ -94,12 +100,41 @@ var options = []option{
 			}
 			return []string{strings.Join(all, ",")}
 		}},
-	{names: []string{"hostfile", "machinefile"}, value: "FILE", help: "the same, a line each: HOST slots=N",
+	{names: []string{"hostfile", "machinefile"}, value: "FILE", help: "the same, a line each: HOST slots=N, and labels (see docs/mpivrun.md)",
 		set:    func(r *run, _ *program, v string) error { return text(&r.Hostfile, v) },
 		render: func(r *run, _ *program) []string { return given(r.Hostfile) }},
 	{names: []string{"oversubscribe"}, help: "allow more processes than slots",
 		set:    func(r *run, _ *program, _ string) error { r.Oversubscribe = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Oversubscribe) }},
+	{names: []string{"ppn", "npernode", "N"}, value: "N", help: "slots of every host",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.PerNode, err = number(v, 1, maxSlots)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.PerNode) }},
+	{names: []string{"map-by"}, value: "slot|node", help: "fill one host after the other, or deal out to all in turn (default slot)",
+		set:    func(r *run, _ *program, v string) error { return oneOf(&r.MapBy, v, "slot", "node") },
+		render: func(r *run, _ *program) []string { return given(r.MapBy) }},
+	{names: []string{"launch-agent"}, value: "COMMAND", help: "runs a command on a host, given the host and the command (default ssh, or srun within Slurm)",
+		set: func(r *run, _ *program, v string) error {
+			if r.LaunchAgent = strings.Fields(v); len(r.LaunchAgent) == 0 {
+				return errors.New("the command is empty")
+			}
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(strings.Join(r.LaunchAgent, " ")) }},
+	{names: []string{"launch-timeout"}, value: "SECONDS", help: "how long all hosts together may take to start (default 60)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.LaunchTimeout, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return lasting(r.LaunchTimeout) }},
+	{names: []string{"mpivrun"}, value: "PATH", help: "where mpivrun is on the other hosts (default: where it is here)",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Mpivrun, v) },
+		render: func(r *run, _ *program) []string { return given(r.Mpivrun) }},
+	{names: []string{"insecure"}, help: "processes of different hosts neither encrypt nor ask who the other is",
+		set:    func(r *run, _ *program, _ string) error { r.Insecure = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Insecure) }},
 	{names: []string{"bind-to"}, value: "none|core", help: "core: as many cores for each process as it has ranks (default none)",
 		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Bind, v, "none", "core") },
 		render: func(r *run, _ *program) []string { return given(r.Bind) }},
@@ -130,12 +165,7 @@ var options = []option{
 			r.Timeout, err = seconds(v)
 			return err
 		},
-		render: func(r *run, _ *program) []string {
-			if r.Timeout == 0 {
-				return nil
-			}
-			return []string{r.Timeout.String()}
-		}},
+		render: func(r *run, _ *program) []string { return lasting(r.Timeout) }},
 	{names: []string{"survive"}, value: "moves|none", help: "what messages outlive (default moves)",
 		set: func(r *run, _ *program, v string) error {
 			if v == "crashes" || v == "report" {
@@ -183,9 +213,7 @@ var options = []option{
 // later is what people may expect of an option that is not there.
 var later = map[string]string{
 	"spares": "spare processes come with a later version", "chaos": "faults to order come with a later version",
-	"contracts": "contracts come with a later version", "map-by": "there is one host, so ranks are placed in order",
-	"rank-by": "there is one host, so ranks are placed in order", "ppn": "there is one host, so -n says it all",
-	"npernode": "there is one host, so -n says it all", "N": "there is one host, so -n says it all",
+	"contracts": "contracts come with a later version", "rank-by": "ranks are numbered as --map-by places them",
 	"mca": "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
 	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",
 	"merge-stderr-to-stdout": "write 2>&1 in a shell", "nooversubscribe": "it is the default where slots are given",
@@ -415,6 +443,13 @@ func positive(n int) []string {
 		return nil
 	}
 	return []string{strconv.Itoa(n)}
+}
+
+func lasting(d time.Duration) []string {
+	if d == 0 {
+		return nil
+	}
+	return []string{d.String()}
 }
 
 func given(v string) []string {

@@ -126,7 +126,7 @@ func psJob(w io.Writer, name string, asJSON bool) error {
 			case doing == "":
 				doing = "-"
 			}
-			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, ans.Job.Host, p.PID, p.State, doing)
+			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, p.Host, p.PID, p.State, doing)
 		}
 	}
 	return t.Flush()
@@ -216,7 +216,7 @@ func printVersion(w io.Writer, args []string) error {
 
 // printHelp prints what there is.
 func printHelp(w io.Writer) {
-	fmt.Fprint(w, `mpivrun starts mpiv programs on this host.
+	fmt.Fprint(w, `mpivrun starts mpiv programs, on this host and others.
 
   mpivrun [options] program [args] [: [options] program [args]]…
 

@@ -35,28 +35,34 @@ func TestJobEnds(t *testing.T) {
 		{"a program does not listen to Stop", 2, "deaf", 4, []string{"rank 0 on host here exited with code 4"}},
 		{"another version of the protocol", 1, "old", 1, []string{"build the program and mpivrun from the same mpiv"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			j, _, errs := jobOf(t, c.n, c.do)
-			began := time.Now()
-			code := runJob(t, j)
-			if code != c.code {
-				t.Errorf("exit code of %q = %d, want %d; it said %q", c.do, code, c.code, errs)
-			}
-			for _, s := range c.says {
-				require.Contains(t, errs.String(), s)
-			}
-			if len(c.says) == 0 {
-				require.Empty(t, errs.String())
-			} else {
-				require.Equal(t, 1, strings.Count(errs.String(), "mpivrun:"), "sentences in %q", errs)
-			}
-			if took := time.Since(began); took > grace+10*time.Second {
-				t.Errorf("it took %v to end", took)
-			}
-			left, err := filepath.Glob(filepath.Join(j.Runtime, "*", "*"))
-			require.NoError(t, err)
-			require.Empty(t, left, "left in the runtime directory")
-		})
+		for _, place := range []string{"here", "there"} {
+			t.Run(c.name+"/"+place, func(t *testing.T) {
+				j, _, errs := jobOf(t, c.n, c.do)
+				if place == "there" {
+					elsewhere(t, &j, "there")
+				}
+				began := time.Now()
+				code := runJob(t, j)
+				if code != c.code {
+					t.Errorf("exit code of %q = %d, want %d; it said %q", c.do, code, c.code, errs)
+				}
+				for _, s := range c.says {
+					require.Contains(t, errs.String(), strings.ReplaceAll(s, "host here", "host "+place))
+				}
+				if len(c.says) == 0 {
+					require.Empty(t, errs.String())
+				} else {
+					require.Equal(t, 1, strings.Count(errs.String(), "mpivrun:"), "sentences in %q", errs)
+				}
+				if took := time.Since(began); took > grace+10*time.Second {
+					t.Errorf("it took %v to end", took)
+				}
+				left, err := filepath.Glob(filepath.Join(j.Runtime, "*", "*"))
+				require.NoError(t, err)
+				left = slices.DeleteFunc(left, func(path string) bool { return filepath.Base(path) == lockName && filepath.Base(filepath.Dir(path)) == "mpiv" }) // the agent's runtime directory
+				require.Empty(t, left, "left in the runtime directory")
+			})
+		}
 	}
 }
 

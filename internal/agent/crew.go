@@ -69,7 +69,6 @@ func newCrew(j crewJob, o owner) (*crew, error) {
 		c.close()
 		return nil, err
 	}
-	c.wg.Go(func() { c.accept(c.control, c.serve) })
 	return c, nil
 }
 
@@ -117,6 +116,7 @@ func (c *crew) start() error {
 			}
 		}
 	}
+	c.wg.Go(func() { c.accept(c.control, c.serve) })
 	c.starter = newStarter(min(runtime.NumCPU(), len(c.children)))
 	c.wg.Go(func() {
 		for i, m := range c.children {

@@ -67,6 +67,7 @@ type Program struct {
 type Host struct {
 	Name     string // what it is called, and how it is reached to start an agent there
 	Slots    int    // processes that it takes before the next. Zero means 1.
+	MaxSlots int    // processes that it takes at all. Zero means any number.
 	Here     bool   // it is this one
 	Networks []control.Network
 	// Distrusted: it gets no other host's keys, so it starts no agents.

@@ -22,7 +22,13 @@ import (
 const envDo = "MPIV_TEST_DO"
 
 func TestMain(m *testing.M) {
-	if do := os.Getenv(envDo); do != "" {
+	if do := os.Getenv(envDo); do == "agent" {
+		os.Unsetenv(envDo)
+		if err := Adopt(); err != nil {
+			panic(err)
+		}
+		os.Exit(Deputy(os.Stdin, os.Stderr))
+	} else if do != "" {
 		members[do](newMember())
 		os.Exit(0)
 	}

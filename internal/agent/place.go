@@ -71,9 +71,12 @@ func layout(j Job) ([]*host, []*process, error) {
 	for i, h := range j.Hosts {
 		hosts[i] = &host{Host: h, index: i, name: h.Name, here: h.Here}
 	}
-	for i, at := range places(len(all), j.Hosts, j.ByNode) {
-		p := all[i]
-		p.host, p.slot = hosts[at], len(hosts[at].processes)
+	at := places(len(all), j.Hosts, j.ByNode)
+	if len(at) < len(all) {
+		return nil, nil, fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))
+	}
+	for i, p := range all {
+		p.host, p.slot = hosts[at[i]], len(hosts[at[i]].processes)
 		p.host.processes = append(p.host.processes, i)
 	}
 	return hosts, all, nil
@@ -81,19 +84,25 @@ func layout(j Job) ([]*host, []*process, error) {
 
 // places says on which of the hosts each of n processes is: as many as a host
 // has slots before the next, or one on each in turn. What does not fit is dealt
-// out again from the first.
+// out again from the first, as far as MaxSlots let it.
 func places(n int, hosts []Host, byNode bool) []int {
 	at := make([]int, 0, n)
-	for len(at) < n {
+	on := make([]int, len(hosts))
+	for last := -1; len(at) < n && len(at) > last; {
+		last = len(at)
 		free := make([]int, len(hosts))
 		for i, h := range hosts {
 			free[i] = max(h.Slots, 1)
+			if h.MaxSlots > 0 {
+				free[i] = min(free[i], h.MaxSlots-on[i])
+			}
 		}
 		for more := true; more && len(at) < n; {
 			more = false
 			for i := range hosts {
 				for free[i] > 0 && len(at) < n {
 					free[i]--
+					on[i]++
 					more = true
 					at = append(at, i)
 					if byNode {
