@@ -59,7 +59,9 @@ func TestJobEnds(t *testing.T) {
 				}
 				left, err := filepath.Glob(filepath.Join(j.Runtime, "*", "*"))
 				require.NoError(t, err)
-				left = slices.DeleteFunc(left, func(path string) bool { return filepath.Base(path) == lockName && filepath.Base(filepath.Dir(path)) == "mpiv" }) // the agent's runtime directory
+				left = slices.DeleteFunc(left, func(path string) bool {
+					return filepath.Base(path) == lockName && filepath.Base(filepath.Dir(path)) == "mpiv"
+				}) // the agent's runtime directory
 				require.Empty(t, left, "left in the runtime directory")
 			})
 		}
