@@ -36,6 +36,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		err = printVersion(stdout, args[1:])
 	case "agent":
 		return deputy(args[1:], stderr)
+	case "guard":
+		agent.Guard(os.Stdin)
 	case "ps":
 		err = ps(stdout, args[1:])
 	case "explain":
@@ -69,7 +71,17 @@ func deputy(args []string, stderr *os.File) int {
 	if err := agent.Adopt(); err != nil {
 		return report(stderr, err)
 	}
-	return agent.Deputy(os.Stdin, stderr)
+	return agent.Deputy(os.Stdin, stderr, guard())
+}
+
+// guard is the command that is a guard; none if this program cannot tell where
+// it is.
+func guard() []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{self, "guard"}
 }
 
 // launch is the run form.
@@ -101,7 +113,7 @@ func launch(args []string, stdout, stderr *os.File) int {
 	if j.StdinRank >= 0 {
 		j.Stdin = os.Stdin
 	}
-	j.Reaper = true
+	j.Reaper, j.Guard = true, guard()
 	if err := agent.Adopt(); err != nil {
 		return report(stderr, err)
 	}

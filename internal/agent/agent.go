@@ -100,7 +100,7 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	rand.Read(a.token)
-	here := crewJob{name: a.job.Name, runtime: a.job.Runtime, token: a.token, options: a.job.Options, bind: a.job.Bind}
+	here := crewJob{name: a.job.Name, runtime: a.job.Runtime, token: a.token, options: a.job.Options, bind: a.job.Bind, guard: a.job.Guard}
 	if a.crew, err = newCrew(here, local{a}); err != nil {
 		return err
 	}
@@ -391,6 +391,7 @@ func (a *Agent) finish() {
 		a.head.close()
 	}
 	a.asked.Close()
+	a.crew.close()
 	if a.job.Reaper {
 		endOrphans()
 	}

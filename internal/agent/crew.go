@@ -24,6 +24,7 @@ type crew struct {
 	dir      *jobDir
 	control  *net.UnixListener
 	starter  *starter
+	guard    *guard // nil if there is none
 	null     *os.File
 	children []*child
 	forking  sync.RWMutex  // held for reading while a process is started
@@ -43,6 +44,7 @@ type crewJob struct {
 	networks []control.Network
 	options  control.Options
 	bind     bool
+	guard    []string // the command that is a guard; none: no guard
 }
 
 // An owner is told what the processes of its crew do, by index in the job. The
@@ -116,6 +118,12 @@ func (c *crew) start() error {
 			}
 		}
 	}
+	if len(c.job.guard) > 0 && len(c.children) > 0 {
+		var err error
+		if c.guard, err = newGuard(c.job.guard); err != nil {
+			return err
+		}
+	}
 	c.wg.Go(func() { c.accept(c.control, c.serve) })
 	c.starter = newStarter(min(runtime.NumCPU(), len(c.children)))
 	c.wg.Go(func() {
@@ -136,9 +144,15 @@ func (c *crew) started(m *child, err error) {
 		c.owner.forked(m.index, 0, err)
 		return
 	}
-	c.owner.forked(m.index, m.pid(), nil)
+	pid := m.pid()
+	c.guard.add(pid)
+	c.owner.forked(m.index, pid, nil)
 	c.wg.Go(func() {
-		c.owner.exited(m.index, m.wait())
+		status := m.wait()
+		if syscall.Kill(-pid, 0) != nil { // nothing that it started is left in its group
+			c.guard.remove(pid)
+		}
+		c.owner.exited(m.index, status)
 		m.drain()
 		c.owner.drained(m.index)
 	})
@@ -173,6 +187,7 @@ func (c *crew) close() {
 	if c.starter != nil {
 		c.starter.close()
 	}
+	c.guard.close()
 	for _, m := range c.children {
 		m.closeOurs()
 		if m.pid() == 0 {

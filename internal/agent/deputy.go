@@ -26,6 +26,7 @@ import (
 // and does with it what the first agent says.
 type deputy struct {
 	boot     control.Boot
+	guard    []string // the command that is one
 	identity *identity.Identity
 	conn     *tls.Conn
 	from     *control.Conn[control.FromAgent]
@@ -53,9 +54,9 @@ type stdio struct {
 
 // Deputy is the agent that another started on this host: it reads its orders
 // from in, and returns its exit code. What it cannot tell the job's first agent
-// it writes to errs.
-func Deputy(in io.Reader, errs io.Writer) int {
-	d := &deputy{over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+// it writes to errs. guard is as in Job.
+func Deputy(in io.Reader, errs io.Writer, guard []string) int {
+	d := &deputy{guard: guard, over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
 	if err := d.join(in); err != nil {
 		fmt.Fprintln(errs, err)
 		return codeAgent
@@ -309,7 +310,7 @@ func (d *deputy) run(r control.Run) {
 		}
 	}
 	c, err := newCrew(crewJob{
-		name: d.boot.Job, runtime: RuntimeDir(), token: r.Token, networks: r.Networks, options: r.Options, bind: r.Bind,
+		name: d.boot.Job, runtime: RuntimeDir(), token: r.Token, networks: r.Networks, options: r.Options, bind: r.Bind, guard: d.guard,
 	}, d)
 	if err != nil {
 		fail(err)

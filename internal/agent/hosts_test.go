@@ -178,28 +178,27 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 // The agent of a host is killed: its processes end with it, and the job, which
 // says where.
 func TestAgentKilled(t *testing.T) {
-	j, out, errs := shell(t, 4, `echo agent $PPID rank $$; exec sleep 60`)
+	j, out, errs := shell(t, 4, `sleep 60 & echo agent $PPID rank $$ child $!; wait`)
 	elsewhere(t, &j, "b", "c")
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "agent", 4)
 	var agent int
-	var ranks []int
+	var ours []int
 	for line := range strings.Lines(out.String()) {
-		var rank int
-		_, err := fmt.Sscanf(line, "agent %d rank %d", &agent, &rank)
+		var rank, child int
+		_, err := fmt.Sscanf(line, "agent %d rank %d child %d", &agent, &rank, &child)
 		require.NoError(t, err)
-		ranks = append(ranks, rank)
+		ours = append(ours, rank, child)
 	}
-	began := time.Now()
 	require.NoError(t, syscall.Kill(agent, syscall.SIGKILL))
 	require.Equal(t, 1, a.Wait())
 	require.Regexp(t, `host [bc]: its agent has ended, and with it ranks \d, \d`, errs.String())
-	for _, r := range ranks {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r))
-		if err == nil { // it has ended, though whose child it has become has not looked
-			require.Contains(t, string(stat), ") Z ", "a process is left after %v", time.Since(began))
-		}
+	for _, pid := range ours {
+		require.Eventually(t, func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || strings.Contains(string(stat), ") Z ") // whoever inherited it has not looked
+		}, 2*time.Second, time.Millisecond, "process %d is left; ranks and their children are %v", pid, ours)
 	}
 }
 
@@ -211,7 +210,7 @@ func TestAgentWithoutOrders(t *testing.T) {
 		`[{"Version":999}]` + "\n": "speaks version 1 of the protocol of agents, the job's 999",
 	} {
 		var errs bytes.Buffer
-		require.Equal(t, codeAgent, Deputy(strings.NewReader(in), &errs))
+		require.Equal(t, codeAgent, Deputy(strings.NewReader(in), &errs, nil))
 		require.Contains(t, errs.String(), says)
 	}
 }

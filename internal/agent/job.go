@@ -47,6 +47,9 @@ type Job struct {
 	// Reaper says that this operating-system process does nothing but run the
 	// job: whatever its processes leave behind is ended with the job.
 	Reaper bool
+	// Guard is a command that calls Guard: should this process be killed, it
+	// ends what the job's processes have started. Empty means none.
+	Guard []string
 
 	// A process that has not said Hello this long after another is named. Zero
 	// means 10 s.

@@ -27,7 +27,11 @@ func TestMain(m *testing.M) {
 		if err := Adopt(); err != nil {
 			panic(err)
 		}
-		os.Exit(Deputy(os.Stdin, os.Stderr))
+		self, _ := os.Executable()
+		os.Exit(Deputy(os.Stdin, os.Stderr, []string{"env", envDo + "=guard", self}))
+	} else if do == "guard" {
+		Guard(os.Stdin)
+		os.Exit(0)
 	} else if do != "" {
 		members[do](newMember())
 		os.Exit(0)
