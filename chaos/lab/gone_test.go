@@ -1,0 +1,271 @@
+//go:build linux
+
+package lab_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/chaos/lab"
+)
+
+// namespacesInUse returns the network namespaces that any process is in or holds.
+func namespacesInUse(t *testing.T) map[string]bool {
+	t.Helper()
+	used := map[string]bool{}
+	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/fd/*"} {
+		paths, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, path := range paths {
+			if id, err := os.Readlink(path); err == nil && strings.HasPrefix(id, "net:[") {
+				used[id] = true
+			}
+		}
+	}
+	return used
+}
+
+// gone returns what was there before and is no more.
+func gone(before, after map[string]bool) []string {
+	var ids []string
+	for id := range before {
+		if !after[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// groupsOf returns the control groups of a lab.
+func groupsOf(l *lab.Lab) []string {
+	var found []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, filepath.Base(filepath.Dir(l.Path()))) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}
+
+// play is what the test binary does when a test starts it as something else.
+func play(role string) int {
+	l, err := lab.New(lab.Options{})
+	if err != nil {
+		fmt.Println("cannot:", err)
+		return 1
+	}
+	defer l.Close()
+	switch role {
+	case "victim": // is killed with a lab in its hands
+		_ = l.LimitCPU("X", 0.5)
+		c := l.Command(context.Background(), "X", "sh", "-c", "setsid sleep 1000 & sleep 1000")
+		if err := c.Start(); err != nil {
+			fmt.Println("cannot:", err)
+			return 1
+		}
+		for {
+			pids, err := l.Pids("X")
+			if err == nil && len(pids) == 3 {
+				_ = l.Signal("X", syscall.SIGSTOP)
+				fmt.Println("pids", strings.Trim(fmt.Sprint(pids), "[]"))
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for _, h := range l.Hosts() {
+			_ = l.Do(h, func() error {
+				id, _ := os.Readlink("/proc/thread-self/ns/net")
+				fmt.Println("namespace", id)
+				return nil
+			})
+		}
+		for _, g := range groupsOf(l) {
+			fmt.Println("path", g)
+		}
+		fmt.Println("path", filepath.Dir(l.Path()))
+		fmt.Println("ready")
+		time.Sleep(time.Minute)
+	case "rootless": // shows that a lab works in here
+		if os.Geteuid() != 0 || os.Getpid() == 1 {
+			fmt.Println("user", os.Geteuid(), "process", os.Getpid())
+			return 1
+		}
+		ln, err := l.Listen("Y", "tcp4", ":7")
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		a, _ := l.Addr("Y", "san")
+		c, err := l.Dial(context.Background(), "Z", "tcp4", net.JoinHostPort(a.String(), "7"))
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		c.Close()
+		ln.Close()
+		out, err := l.Command(context.Background(), "X", "hostname").Output()
+		fmt.Printf("%s%v %v\n", out, err, l.Partition([]string{"X"}, []string{"Y"}))
+		fmt.Println("path", filepath.Dir(l.Path()))
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return 42
+	}
+	return 0
+}
+
+// A victim is a process that has a lab, and what it says there is of it.
+type victim struct {
+	cmd                     *exec.Cmd
+	in                      io.WriteCloser
+	pids, namespaces, paths []string
+	said                    string
+}
+
+// start starts cmd, a copy of this test in a role, and waits until it is ready.
+func start(t *testing.T, cmd *exec.Cmd) *victim {
+	t.Helper()
+	v := &victim{cmd: cmd}
+	var err error
+	v.in, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		switch word {
+		case "ready":
+			return v
+		case "pids":
+			v.pids = strings.Fields(rest)
+		case "namespace":
+			v.namespaces = append(v.namespaces, rest)
+		case "path":
+			v.paths = append(v.paths, rest)
+		case "cannot:":
+			if strings.Contains(rest, lab.ErrUnavailable.Error()) {
+				t.Skip(rest)
+			}
+		}
+		if word == "path" {
+			continue
+		}
+		v.said += lines.Text() + "\n"
+	}
+	t.Fatalf("the process that was to make a lab ended; it said:\n%s", v.said)
+	return nil
+}
+
+func TestNothingIsLeftAfterKill(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "LAB_TEST_ROLE=victim")
+	v := start(t, cmd)
+	require.Len(t, v.pids, 3)
+	require.Len(t, v.namespaces, 5)
+	require.NotEmpty(t, v.paths)
+	used := namespacesInUse(t)
+	for _, id := range v.namespaces {
+		require.True(t, used[id], "namespace %s is not there", id)
+	}
+	for _, path := range v.paths {
+		require.DirExists(t, path)
+	}
+
+	require.NoError(t, cmd.Process.Kill())
+	killed := time.Now()
+	_ = cmd.Wait()
+	require.Eventually(t, func() bool {
+		for _, pid := range v.pids {
+			// A zombie that nobody buries is no process any more.
+			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+				return false
+			}
+		}
+		for _, path := range v.paths {
+			if _, err := os.Stat(path); err == nil {
+				return false
+			}
+		}
+		used := namespacesInUse(t)
+		for _, id := range v.namespaces {
+			if used[id] {
+				return false
+			}
+		}
+		return true
+	}, 2*time.Second, 10*time.Millisecond, "%+v", v)
+	t.Logf("%d processes, %d namespaces, %d directories were gone after %v", len(v.pids), len(v.namespaces), len(v.paths), time.Since(killed))
+}
+
+// rootless is this test binary as another user, who has no privileges.
+func rootless(t *testing.T) *exec.Cmd {
+	t.Helper()
+	if os.Getuid() != 0 || os.Getenv("MPIV_LAB_HOME") != "" {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "LAB_TEST_ROLE=rootless")
+		return cmd
+	}
+	const nobody = 12345
+	dir, err := os.MkdirTemp("", "rootless")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	exe, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	file := filepath.Join(dir, "lab.test")
+	require.NoError(t, os.WriteFile(file, exe, 0o755))
+	require.NoError(t, os.Chmod(dir, 0o755))
+	cmd := exec.Command(file)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "LAB_TEST_ROLE=rootless")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return cmd
+}
+
+func TestALabNeedsNoRoot(t *testing.T) {
+	v := start(t, rootless(t))
+	require.Equal(t, "X\n<nil> <nil>\n", v.said)
+	outer := v.paths
+	text, err := lab.Control(filepath.Join(outer[0], "socket"), "show")
+	require.NoError(t, err)
+	require.Contains(t, text, "10.1.0.1")
+
+	require.NoError(t, v.in.Close())
+	err = v.cmd.Wait()
+	require.Error(t, err)
+	require.Equal(t, 42, v.cmd.ProcessState.ExitCode(), "the exit code of the program is passed on")
+	require.NoDirExists(t, outer[0])
+	require.NoDirExists(t, filepath.Dir(outer[0]))
+}
+
+func TestALabWithoutRootIsGoneAfterKill(t *testing.T) {
+	v := start(t, rootless(t))
+	require.NoError(t, v.cmd.Process.Kill())
+	_ = v.cmd.Wait()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Dir(v.paths[0]))
+		return os.IsNotExist(err)
+	}, 2*time.Second, 10*time.Millisecond, "directory %s stays", v.paths[0])
+	require.Eventually(t, func() bool {
+		out, _ := exec.Command("pgrep", "-f", v.cmd.Path).Output()
+		return len(out) == 0
+	}, 2*time.Second, 10*time.Millisecond, "a process stays")
+}

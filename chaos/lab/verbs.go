@@ -1,0 +1,168 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// A verb is something that a lab does when another process asks for it.
+type verb struct {
+	name     string
+	args     string // as help shows them
+	min, max int    // how many
+	do       func(l *Lab, args []string) (string, error)
+}
+
+const anyNumber = 1 << 10
+
+var verbs = []verb{
+	{"show", "", 0, 0, func(l *Lab, _ []string) (string, error) { return l.show(), nil }},
+	{"hostfile", "[SLOTS]", 0, 1, func(l *Lab, args []string) (string, error) {
+		slots := 1
+		if len(args) > 0 {
+			var err error
+			if slots, err = strconv.Atoi(args[0]); err != nil || slots < 1 {
+				return "", fmt.Errorf("%q slots: write a number from 1 on", args[0])
+			}
+		}
+		return l.Hostfile(slots), nil
+	}},
+	{"cut", "HOST NETWORK", 2, 2, func(l *Lab, args []string) (string, error) { return "", l.Cut(args[0], args[1]) }},
+	{"heal", "[HOST NETWORK]", 0, 2, func(l *Lab, args []string) (string, error) {
+		if len(args) == 0 {
+			return "", l.HealAll()
+		}
+		if len(args) == 1 {
+			return "", fmt.Errorf("heal: say which network of %s, or nothing to heal all", args[0])
+		}
+		return "", l.Heal(args[0], args[1])
+	}},
+	{"rate", "HOST NETWORK RATE", 3, 3, func(l *Lab, args []string) (string, error) {
+		r, err := ParseRate(args[2])
+		if err != nil {
+			return "", err
+		}
+		return "", l.SetRate(args[0], args[1], r)
+	}},
+	{"impair", "HOST NETWORK DELAY [LOSS% [SEED]]", 3, 5, func(l *Lab, args []string) (string, error) {
+		i, err := parseImpairment(args[2:])
+		if err != nil {
+			return "", err
+		}
+		return "", l.Impair(args[0], args[1], i)
+	}},
+	{"partition", "[A,B C,D …]", 0, anyNumber, func(l *Lab, args []string) (string, error) {
+		var groups [][]string
+		for _, a := range args {
+			groups = append(groups, strings.Split(a, ","))
+		}
+		return "", l.Partition(groups...)
+	}},
+	{"stop", "HOST", 1, 1, sends(syscall.SIGSTOP)},
+	{"continue", "HOST", 1, 1, sends(syscall.SIGCONT)},
+	{"kill", "HOST", 1, 1, sends(syscall.SIGKILL)},
+	{"throttle", "HOST RUN STOP", 2, 3, func(l *Lab, args []string) (string, error) {
+		if len(args) == 2 && args[1] == "off" {
+			return "", l.Throttle(args[0], 0, 0)
+		}
+		var times [2]time.Duration
+		if len(args) != 3 {
+			return "", fmt.Errorf("throttle: write how long to run and how long to stop, such as 10ms 90ms, or off")
+		}
+		for i, a := range args[1:] {
+			var err error
+			if times[i], err = time.ParseDuration(a); err != nil {
+				return "", fmt.Errorf("%q: write a time such as 90ms", a)
+			}
+		}
+		return "", l.Throttle(args[0], times[0], times[1])
+	}},
+	{"cpu", "HOST CORES", 2, 2, func(l *Lab, args []string) (string, error) {
+		cores, err := strconv.ParseFloat(args[1], 64)
+		if err != nil {
+			return "", fmt.Errorf("%q cores: write a number such as 0.5, or 0 for no limit", args[1])
+		}
+		return "", l.LimitCPU(args[0], cores)
+	}},
+}
+
+func sends(sig syscall.Signal) func(*Lab, []string) (string, error) {
+	return func(l *Lab, args []string) (string, error) { return "", l.Signal(args[0], sig) }
+}
+
+// do does what words say and returns what there is to print.
+func (l *Lab) do(words []string) (string, error) {
+	name, args := words[0], words[1:]
+	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == name })
+	if i < 0 {
+		return "", fmt.Errorf("%q is nothing that a lab does", name)
+	}
+	if v := verbs[i]; len(args) < v.min || len(args) > v.max {
+		return "", fmt.Errorf("usage: %s", strings.TrimSpace(name+" "+v.args))
+	}
+	return verbs[i].do(l, args)
+}
+
+// parseImpairment parses "20ms 1% 7".
+func parseImpairment(words []string) (i Impairment, err error) {
+	if words[0] != "0" {
+		if i.Delay, err = time.ParseDuration(words[0]); err != nil {
+			return i, fmt.Errorf("delay %q: write a time such as 20ms, or 0", words[0])
+		}
+	}
+	if len(words) > 1 {
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(words[1], "%"), 64)
+		if err != nil || !strings.HasSuffix(words[1], "%") {
+			return i, fmt.Errorf("loss %q: write a share such as 1%%", words[1])
+		}
+		i.Loss = percent / 100
+	}
+	if len(words) > 2 {
+		if i.Seed, err = strconv.ParseUint(words[2], 10, 64); err != nil {
+			return i, fmt.Errorf("seed %q: write a number", words[2])
+		}
+	}
+	return i, nil
+}
+
+// show describes the lab as it is now, a line for each link.
+func (l *Lab) show() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "HOST\tNETWORK\tADDRESS\tRATE\tSTATE")
+	for _, n := range l.all() {
+		for _, c := range n.links {
+			var state []string
+			if c.cut {
+				state = append(state, "cut")
+			}
+			if c.slow != (Impairment{}) {
+				state = append(state, "impaired "+c.slow.String())
+			}
+			if l.duty[n] != nil {
+				state = append(state, "throttled")
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\n", n.name, c.network.Name, c.addr.Addr(), c.rate, strings.Join(state, ", "))
+		}
+	}
+	_ = t.Flush() // into memory
+	for i, g := range l.groups {
+		if i == 0 {
+			b.WriteString("partition:")
+		}
+		b.WriteString(" " + strings.Join(g, ","))
+		if i == len(l.groups)-1 {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
