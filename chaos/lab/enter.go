@@ -66,7 +66,7 @@ func Enter() error {
 		case asInit:
 			syscall.Exit(initialize(os.Args[2:]))
 		case asAgent:
-			os.Exit(runAgent(os.Args[2:]))
+			syscall.Exit(runAgent(os.Args[2:]))
 		}
 	}
 	entered.done = true

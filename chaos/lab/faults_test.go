@@ -22,7 +22,7 @@ import (
 
 // goodput returns the Mbit/s at which bytes go from one host to another for a
 // while, the first moments excepted.
-func goodput(t *testing.T, l *lab.Lab, from, to, network string, during time.Duration) float64 {
+func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Duration) float64 {
 	t.Helper()
 	ln, err := l.Listen(to, "tcp4", ":0")
 	require.NoError(t, err)

@@ -5,12 +5,15 @@ package lab_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,29 +24,38 @@ import (
 	"github.com/mpiv/mpiv/chaos/lab"
 )
 
-// namespacesInUse returns the network namespaces that any process is in or holds.
-func namespacesInUse(t *testing.T) map[string]bool {
+// holders returns the processes that are in one of the namespaces, or hold it open.
+// Numbers of namespaces are given again at once, those of processes are not.
+func holders(t *testing.T, namespaces []string) []string {
 	t.Helper()
-	used := map[string]bool{}
+	var pids []string
 	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/fd/*"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, path := range paths {
-			if id, err := os.Readlink(path); err == nil && strings.HasPrefix(id, "net:[") {
-				used[id] = true
+			if id, err := os.Readlink(path); err == nil && slices.Contains(namespaces, id) {
+				pids = append(pids, strings.Split(path, "/")[2])
 			}
 		}
 	}
-	return used
+	slices.Sort(pids)
+	return slices.Compact(pids)
 }
 
-// gone returns what was there before and is no more.
-func gone(before, after map[string]bool) []string {
-	var ids []string
-	for id := range before {
-		if !after[id] {
+// live reports whether pid is a process. One that nobody buries is none any more.
+func live(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// namespacesOf returns the namespaces of a lab's hosts.
+func namespacesOf(l *lab.Lab) (ids []string) {
+	for _, h := range l.Hosts() {
+		_ = l.Do(h, func() error {
+			id, err := os.Readlink("/proc/thread-self/ns/net")
 			ids = append(ids, id)
-		}
+			return err
+		})
 	}
 	return ids
 }
@@ -85,12 +97,8 @@ func play(role string) int {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		for _, h := range l.Hosts() {
-			_ = l.Do(h, func() error {
-				id, _ := os.Readlink("/proc/thread-self/ns/net")
-				fmt.Println("namespace", id)
-				return nil
-			})
+		for _, id := range namespacesOf(l) {
+			fmt.Println("namespace", id)
 		}
 		for _, g := range groupsOf(l) {
 			fmt.Println("path", g)
@@ -118,6 +126,13 @@ func play(role string) int {
 		ln.Close()
 		out, err := l.Command(context.Background(), "X", "hostname").Output()
 		fmt.Printf("%s%v %v\n", out, err, l.Partition([]string{"X"}, []string{"Y"}))
+		if err := l.Impair("X", "lan", lab.Impairment{Loss: 0.5}); err != nil && !errors.Is(err, lab.ErrUnavailable) {
+			fmt.Println(err)
+		}
+		_ = l.Impair("X", "lan", lab.Impairment{})
+		if err := l.Cut("X", "lan"); err != nil { // it has a cable, whether the one could be had or not
+			fmt.Println(err)
+		}
 		fmt.Println("path", filepath.Dir(l.Path()))
 		fmt.Println("ready")
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -182,10 +197,9 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 	require.Len(t, v.pids, 3)
 	require.Len(t, v.namespaces, 5)
 	require.NotEmpty(t, v.paths)
-	used := namespacesInUse(t)
-	for _, id := range v.namespaces {
-		require.True(t, used[id], "namespace %s is not there", id)
-	}
+	held := holders(t, v.namespaces)
+	require.Len(t, held, 5, "the one that made it, its keeper, and three on the host")
+	require.Subset(t, held, append(v.pids, strconv.Itoa(cmd.Process.Pid)))
 	for _, path := range v.paths {
 		require.DirExists(t, path)
 	}
@@ -194,35 +208,24 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 	killed := time.Now()
 	_ = cmd.Wait()
 	require.Eventually(t, func() bool {
-		for _, pid := range v.pids {
-			// A zombie that nobody buries is no process any more.
-			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
-				return false
-			}
+		if slices.ContainsFunc(held, live) {
+			return false
 		}
 		for _, path := range v.paths {
 			if _, err := os.Stat(path); err == nil {
 				return false
 			}
 		}
-		used := namespacesInUse(t)
-		for _, id := range v.namespaces {
-			if used[id] {
-				return false
-			}
-		}
 		return true
 	}, 2*time.Second, 10*time.Millisecond, "%+v", v)
-	t.Logf("%d processes, %d namespaces, %d directories were gone after %v", len(v.pids), len(v.namespaces), len(v.paths), time.Since(killed))
+	t.Logf("%d processes, %d namespaces, %d directories were gone after %v", len(held), len(v.namespaces), len(v.paths), time.Since(killed))
 }
 
 // rootless is this test binary as another user, who has no privileges.
 func rootless(t *testing.T) *exec.Cmd {
 	t.Helper()
 	if os.Getuid() != 0 || os.Getenv("MPIV_LAB_HOME") != "" {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "LAB_TEST_ROLE=rootless")
-		return cmd
+		t.Skip("only root becomes another user; without root, all these tests run in such a lab anyway")
 	}
 	const nobody = 12345
 	dir, err := os.MkdirTemp("", "rootless")
@@ -243,8 +246,8 @@ func rootless(t *testing.T) *exec.Cmd {
 func TestALabNeedsNoRoot(t *testing.T) {
 	v := start(t, rootless(t))
 	require.Equal(t, "X\n<nil> <nil>\n", v.said)
-	outer := v.paths
-	text, err := lab.Control(filepath.Join(outer[0], "socket"), "show")
+	dir := v.paths[0]
+	text, err := lab.Control(filepath.Join(dir, "socket"), "show")
 	require.NoError(t, err)
 	require.Contains(t, text, "10.1.0.1")
 
@@ -252,8 +255,8 @@ func TestALabNeedsNoRoot(t *testing.T) {
 	err = v.cmd.Wait()
 	require.Error(t, err)
 	require.Equal(t, 42, v.cmd.ProcessState.ExitCode(), "the exit code of the program is passed on")
-	require.NoDirExists(t, outer[0])
-	require.NoDirExists(t, filepath.Dir(outer[0]))
+	require.NoDirExists(t, dir)
+	require.NoDirExists(t, filepath.Dir(dir), "nor the one around it")
 }
 
 func TestALabWithoutRootIsGoneAfterKill(t *testing.T) {

@@ -1,0 +1,110 @@
+//go:build linux
+
+// Command mpivlab makes several hosts on this machine, runs a command on the first
+// of them, and breaks them when it is told to. See docs/lab.md.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+
+	"context"
+
+	"github.com/mpiv/mpiv/chaos/lab"
+)
+
+// Exit codes of mpivlab itself; otherwise it exits as the command does.
+const (
+	codeFailed   = 1
+	codeUsage    = 2
+	codeNotFound = 127
+)
+
+func main() { os.Exit(command(os.Args[1:])) }
+
+// command does what args say and returns the exit code.
+func command(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, help)
+		return codeUsage
+	}
+	switch word := args[0]; {
+	case slices.Contains([]string{"help", "--help", "-help", "-h"}, word):
+		fmt.Print(help)
+		return 0
+	case word == "exec":
+		return execute(args[1:])
+	case slices.Contains(verbs, word):
+		return control(args)
+	}
+	return run(args)
+}
+
+// verbs are what a running lab is asked to do.
+var verbs = []string{"show", "hostfile", "cut", "heal", "rate", "impair", "partition", "stop", "continue", "kill", "throttle", "cpu"}
+
+func report(code int, err error) int {
+	fmt.Fprintf(os.Stderr, "mpivlab: %v\n", err)
+	return code
+}
+
+// run makes a lab and runs a command on its first host.
+func run(args []string) int {
+	if err := lab.Enter(); err != nil {
+		return report(codeFailed, err)
+	}
+	o, words, err := parse(args)
+	if err != nil {
+		return report(codeUsage, err)
+	}
+	l, err := lab.New(o)
+	if err != nil {
+		return report(codeFailed, err)
+	}
+	c := l.Command(context.Background(), l.Hosts()[0], words[0], words[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	code, err := c.Relay()
+	if err != nil {
+		code = codeFailed
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			code = codeNotFound
+		}
+		report(code, err)
+	}
+	if err := l.Close(); err != nil {
+		report(code, err)
+	}
+	return code
+}
+
+// execute becomes a command on a host of a running lab.
+func execute(args []string) int {
+	if len(args) < 2 {
+		return report(codeUsage, errors.New("usage: mpivlab exec HOST command [args]"))
+	}
+	path, err := lab.Find()
+	if err == nil {
+		err = lab.Exec(path, args[0], args[1:])
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		return report(codeNotFound, err)
+	}
+	return report(codeFailed, err)
+}
+
+// control asks a running lab to do something.
+func control(words []string) int {
+	path, err := lab.Find()
+	if err != nil {
+		return report(codeFailed, err)
+	}
+	text, err := lab.Control(path, words...)
+	if err != nil {
+		return report(codeFailed, err)
+	}
+	fmt.Print(text)
+	return 0
+}
