@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,8 +82,8 @@ func Exec(path, host string, args []string) error {
 			return fmt.Errorf("join the control group of %s: %w", host, err)
 		}
 	}
-	env := append(os.Environ(), Variable+"="+path)
-	return os.NewSyscallError("exec", unix.Exec(program, args, env))
+	os.Setenv(Variable, path)
+	return os.NewSyscallError("exec", unix.Exec(program, args, os.Environ()))
 }
 
 // enterFromOutside does what Exec does for a lab in a user namespace that this
@@ -102,8 +101,8 @@ func enterFromOutside(path, host string, args []string, pid int) error {
 	if err != nil {
 		return err
 	}
-	// The lab's directory is inside the one that Enter made.
-	env := append(os.Environ(), directoryVariable+"="+dir, homeVariable+"="+filepath.Dir(filepath.Dir(path)))
+	os.Setenv(directoryVariable, dir)
+	os.Setenv(homeVariable, filepath.Dir(filepath.Dir(path))) // the directory that Enter made has the lab's in it
 	words := append([]string{nsenter, "--preserve-credentials", "-U", "-m", "-p", "-t", strconv.Itoa(pid), exe, asAgent, path, host}, args...)
-	return os.NewSyscallError("exec "+strings.Join(words[:2], " "), unix.Exec(nsenter, words, env))
+	return os.NewSyscallError("exec nsenter", unix.Exec(nsenter, words, os.Environ()))
 }

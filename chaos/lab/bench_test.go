@@ -14,11 +14,6 @@ import (
 	"github.com/mpiv/mpiv/chaos/lab"
 )
 
-func benchLab(b *testing.B, o lab.Options) *lab.Lab {
-	b.Helper()
-	return lab.ForTest(b, o)
-}
-
 // A lab of five hosts is made and closed.
 func BenchmarkLab(b *testing.B) {
 	var made, closed time.Duration
@@ -40,7 +35,7 @@ func BenchmarkLab(b *testing.B) {
 
 // A program is started on a host and has ended.
 func BenchmarkStart(b *testing.B) {
-	l := benchLab(b, lab.Options{})
+	l := lab.ForTest(b, lab.Options{})
 	agent, err := l.LaunchAgent()
 	require.NoError(b, err)
 	b.Run("here", func(b *testing.B) {
@@ -62,7 +57,7 @@ func BenchmarkStart(b *testing.B) {
 
 // All processes of a host are found, and sent a signal.
 func BenchmarkSignal(b *testing.B) {
-	l := benchLab(b, lab.Options{})
+	l := lab.ForTest(b, lab.Options{})
 	c := l.Command(b.Context(), "X", "sleep", "1000")
 	require.NoError(b, c.Start())
 	defer c.Wait()
@@ -74,7 +69,7 @@ func BenchmarkSignal(b *testing.B) {
 
 // What a link carries, in one direction, by how it runs.
 func BenchmarkLink(b *testing.B) {
-	l := benchLab(b, lab.Options{Networks: []lab.Network{{Name: "lan"}}})
+	l := lab.ForTest(b, lab.Options{Networks: []lab.Network{{Name: "lan"}}})
 	for _, c := range []struct {
 		name string
 		i    lab.Impairment

@@ -113,7 +113,7 @@ func (h *hierarchy) parents() []string {
 	}
 }
 
-// make makes the group of the lab.
+// makeLocked makes the group of the lab, if there is none yet.
 func (c *cgroups) makeLocked() error {
 	if c.dir != "" {
 		return nil
@@ -125,6 +125,7 @@ func (c *cgroups) makeLocked() error {
 	return c.makeInLocked(tree)
 }
 
+// makeInLocked makes it in the best place of tree that takes it.
 func (c *cgroups) makeInLocked(tree *hierarchy) error {
 	err := errors.New("none has the cpu controller")
 	for _, parent := range tree.parents() {
@@ -255,8 +256,8 @@ func (c *cgroups) start(n *node, cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// remove removes the groups of c.name, and those that labs inside this one's
-// process made. Their processes were killed; the kernel may need a moment.
+// remove removes the group c.name, and those of labs that a keeper outside of their
+// namespaces looks after: c.name, a dot and more. Their processes were killed; the kernel may need a moment.
 func (c *cgroups) remove() error {
 	tree, err := thisHierarchy()
 	if err != nil {

@@ -134,6 +134,9 @@ func again() (int, error) {
 	signals := catch()
 	err = cmd.Start()
 	w.Close()
+	if errors.Is(err, syscall.ENOSPC) {
+		err = errors.New("the limit user.max_user_namespaces is reached")
+	}
 	if err != nil {
 		return 0, err
 	}

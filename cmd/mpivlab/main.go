@@ -5,13 +5,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
-
-	"context"
 
 	"github.com/mpiv/mpiv/chaos/lab"
 )
