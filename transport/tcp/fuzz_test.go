@@ -53,7 +53,8 @@ func FuzzFrames(f *testing.F) {
 			rest = rest[prefixLen+n:]
 		}
 
-		l := newInLane(0, prefixLen+int(bufLen))
+		var l inLane
+		l.init(0, prefixLen+int(bufLen))
 		in := &recorder{limit: int(limit)}
 		var err error
 		for i := 0; len(stream) > 0 && err == nil; i++ {
