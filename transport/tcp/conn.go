@@ -261,6 +261,12 @@ func (c *Conn) fail(err error) error {
 	return *c.failed.Load()
 }
 
+// openLocked tells whether the sockets stay open while out is held.
+func (c *Conn) openLocked() bool {
+	failed := c.failed.Load()
+	return failed == nil || *failed != net.ErrClosed
+}
+
 func (c *Conn) shutdown() {
 	for _, fd := range c.fds {
 		syscall.Shutdown(fd, syscall.SHUT_RDWR)

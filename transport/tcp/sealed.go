@@ -113,6 +113,7 @@ func (c *Conn) receiveSealed(l *inLane, in transport.Receiver) (moved bool, err 
 		}
 		more = !w.dry || w.holds()
 	}
+	w.push() // an answer to the peer's change of keys; an error is for Send
 	if l.more.Load() != more {
 		l.more.Store(more)
 		if more {
