@@ -37,24 +37,26 @@ func poll(t *testing.T, c transport.Conn, in transport.Receiver) {
 func TestForgedRecordsBreakTheConnection(t *testing.T) {
 	frame := frameOf(3, []byte("abc"))
 	tests := map[string]func(f *forger) []byte{
-		"a bit is another":                 func(f *forger) []byte { r := f.seal(dataRecord, frame); r[20] ^= 1; return r },
-		"the length is another":            func(f *forger) []byte { r := f.seal(dataRecord, frame); r[4]--; return r },
-		"a record again":                   func(f *forger) []byte { r := f.seal(dataRecord, frame[:5]); return append(r, r...) },
-		"a record is left out":             func(f *forger) []byte { f.seal(dataRecord, frame); return f.seal(dataRecord, frame) },
-		"other keys":                       func(f *forger) []byte { f.out.update(f.t); return f.seal(dataRecord, frame) },
-		"in clear":                         func(*forger) []byte { return append([]byte{dataRecord, 3, 3, 0, byte(len(frame))}, frame...) },
-		"longer than any":                  func(*forger) []byte { return []byte{dataRecord, 3, 3, 0xff, 0xff} },
-		"of another version":               func(f *forger) []byte { r := f.seal(dataRecord, frame); r[2] = 1; return r },
-		"of no type":                       func(f *forger) []byte { return f.seal(99, frame) },
-		"noise":                            func(*forger) []byte { return bytes.Repeat([]byte("noise"), 100) },
-		"nothing but padding":              func(f *forger) []byte { return f.seal(0, make([]byte, 100)) },
-		"empty records without end":        func(f *forger) []byte { return many(50, func() []byte { return f.seal(dataRecord, nil) }) },
-		"a handshake message of no type":   func(f *forger) []byte { return f.seal(handshakeRecord, []byte{77, 0, 0, 0}) },
-		"a handshake message without end":  func(f *forger) []byte { return f.seal(handshakeRecord, []byte{keyUpdate, 255, 255, 255}) },
-		"a message within a handshake one": func(f *forger) []byte { return append(f.seal(handshakeRecord, []byte{keyUpdate, 0}), f.seal(dataRecord, frame)...) },
-		"an alert":                         func(f *forger) []byte { return f.seal(alertRecord, []byte{2, 20}) },
-		"a word of farewell":               func(f *forger) []byte { return f.seal(alertRecord, []byte{1, 0}) },
-		"a lying frame":                    func(f *forger) []byte { return f.seal(dataRecord, frameOf(maxBody+1, nil)) },
+		"a bit is another":                func(f *forger) []byte { r := f.seal(dataRecord, frame); r[20] ^= 1; return r },
+		"the length is another":           func(f *forger) []byte { r := f.seal(dataRecord, frame); r[4]--; return r },
+		"a record again":                  func(f *forger) []byte { r := f.seal(dataRecord, frame[:5]); return append(r, r...) },
+		"a record is left out":            func(f *forger) []byte { f.seal(dataRecord, frame); return f.seal(dataRecord, frame) },
+		"other keys":                      func(f *forger) []byte { f.out.update(f.t); return f.seal(dataRecord, frame) },
+		"in clear":                        func(*forger) []byte { return append([]byte{dataRecord, 3, 3, 0, byte(len(frame))}, frame...) },
+		"longer than any":                 func(*forger) []byte { return []byte{dataRecord, 3, 3, 0xff, 0xff} },
+		"of another version":              func(f *forger) []byte { r := f.seal(dataRecord, frame); r[2] = 1; return r },
+		"of no type":                      func(f *forger) []byte { return f.seal(99, frame) },
+		"noise":                           func(*forger) []byte { return bytes.Repeat([]byte("noise"), 100) },
+		"nothing but padding":             func(f *forger) []byte { return f.seal(0, make([]byte, 100)) },
+		"empty records without end":       func(f *forger) []byte { return many(50, func() []byte { return f.seal(dataRecord, nil) }) },
+		"a handshake message of no type":  func(f *forger) []byte { return f.seal(handshakeRecord, []byte{77, 0, 0, 0}) },
+		"a handshake message without end": func(f *forger) []byte { return f.seal(handshakeRecord, []byte{keyUpdate, 255, 255, 255}) },
+		"a message within a handshake one": func(f *forger) []byte {
+			return append(f.seal(handshakeRecord, []byte{keyUpdate, 0}), f.seal(dataRecord, frame)...)
+		},
+		"an alert":           func(f *forger) []byte { return f.seal(alertRecord, []byte{2, 20}) },
+		"a word of farewell": func(f *forger) []byte { return f.seal(alertRecord, []byte{1, 0}) },
+		"a lying frame":      func(f *forger) []byte { return f.seal(dataRecord, frameOf(maxBody+1, nil)) },
 	}
 	for name, forged := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +222,7 @@ func TestAPeerThatChangesKeysWithoutReadingIsLeft(t *testing.T) {
 	for c.Send(large) == nil {
 	}
 	var b []byte
-	for range 1000 {
+	for range 5000 {
 		b = append(b, f.seal(dataRecord, frameOf(0, nil))...)
 		b = append(b, f.seal(handshakeRecord, []byte{keyUpdate, 0, 0, 1, 1})...)
 		f.out.update(t)
