@@ -5,7 +5,8 @@
 // Go's package net sets connections up; then the sockets leave Go's poller, and
 // whoever calls Send, Flush and Poll makes the system calls. Each connection has
 // two sockets, lane 0 for messages and lane 1 for bulk, so that neither waits
-// for the other. With Options.TLS both carry TLS 1.3, by crypto/tls. The package is for Linux.
+// for the other. With Options.TLS both carry TLS 1.3, by crypto/tls. The package
+// is for Linux.
 package tcp
 
 import (
@@ -46,7 +47,8 @@ type Options struct {
 	// Zero means the one listened on, which must then be one host's own.
 	Advertise string
 	// TLS is who this process is and whom it accepts, for both ends of
-	// connections. Their version is 1.3, whatever it says. Nil means that
+	// connections. It comes before all else: who it refuses reaches nothing of
+	// this package. The version is 1.3, whatever it says. Nil means that
 	// connections are in clear.
 	TLS *tls.Config
 	// Secret is what both ends of a connection must know. It travels as it is:

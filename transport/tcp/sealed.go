@@ -13,6 +13,9 @@ import (
 // when something has come: so it never waits, and no Write of it fails for lack
 // of room.
 //
+// Close sends no farewell, which would have to wait for room: a connection that
+// ends is broken, whatever was said.
+//
 // The keys of AES-GCM are meant for some 2^24 records, 400 GB, and crypto/tls
 // has no way to change them; it answers a peer that does.
 type sealed struct {
