@@ -98,6 +98,73 @@ func BenchmarkTLSLatency(b *testing.B) {
 	}
 }
 
+// BenchmarkTLSWork is one message's way with one thread at both ends, in clear and
+// within TLS, by turns: what TLS adds to it, whatever else the machine does.
+func BenchmarkTLSWork(b *testing.B) {
+	for _, size := range []int{8, 1 << 10} {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			member := members(b)
+			clear := newEcho(b, size, tcp.Options{}, tcp.Options{})
+			sealed := newEcho(b, size, tcp.Options{TLS: member()}, tcp.Options{TLS: member()})
+			var ways [2][]time.Duration
+			for b.Loop() {
+				for i, e := range []*echo{clear, sealed} {
+					for range 50 {
+						start := time.Now()
+						e.way()
+						ways[i] = append(ways[i], time.Since(start))
+					}
+				}
+			}
+			c, s := median(ways[0]), median(ways[1])
+			b.ReportMetric(c, "clear-ns")
+			b.ReportMetric(s, "tls-ns")
+			b.ReportMetric(s-c, "more-ns")
+		})
+	}
+	b.Run("1MiB", func(b *testing.B) {
+		const parts = 16
+		member := members(b)
+		e := newEcho(b, 1<<20/2, tcp.Options{TLS: member()}, tcp.Options{TLS: member()})
+		e.m.Bulk = true
+		w, r := bare(b, member(), member())
+		body := make([]byte, 1<<20/parts)
+		into := make([]byte, len(body))
+		var ours, theirs []time.Duration
+		for b.Loop() {
+			start := time.Now()
+			e.way()
+			e.way()
+			ours = append(ours, time.Since(start))
+			start = time.Now()
+			for range parts { // as much as the socket takes without a reader
+				write(w, body)
+				read(r, into)
+			}
+			theirs = append(theirs, time.Since(start))
+		}
+		o, t := median(ours), median(theirs)
+		b.ReportMetric(1<<20/o, "GB/s")
+		b.ReportMetric(1<<20/t, "bare-GB/s")
+		b.ReportMetric(t/o, "of-bare")
+	})
+}
+
+// way sends one message and takes it at the other end.
+func (e *echo) way() {
+	want := e.in.n + 1
+	for e.near.Send(e.m) != nil {
+		must(e.far.Poll(e.in))
+	}
+	if err := e.near.Flush(); err != nil {
+		panic(err)
+	}
+	for e.in.n < want {
+		must(e.near.Poll(e.in))
+		must(e.far.Poll(e.in))
+	}
+}
+
 // BenchmarkTLSBandwidth is 1 MiB messages within TLS, and as much through a bare
 // tls.Conn on which one goroutine writes and another reads, by turns. Both keep
 // two threads busy.
