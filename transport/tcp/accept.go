@@ -16,7 +16,7 @@ const grace = 100 * time.Millisecond
 
 // A guest is a socket that was accepted and is not part of a Conn yet.
 type guest struct {
-	sock  net.Conn
+	*stream
 	since time.Time
 	once  sync.Once
 	gone  chan struct{} // closed by Close
@@ -50,7 +50,7 @@ func (e *Endpoint) admit() {
 			}
 			continue
 		}
-		g := &guest{sock: s, since: time.Now(), gone: make(chan struct{})}
+		g := &guest{stream: newStream(s, e.tls, false), since: time.Now(), gone: make(chan struct{})}
 		if !e.enter(g) {
 			s.Close()
 			return
@@ -112,7 +112,10 @@ func (e *Endpoint) leave(g *guest) {
 func (e *Endpoint) greet(g *guest) bool {
 	deadline := g.since.Add(e.opt.Patience)
 	g.sock.SetDeadline(deadline)
-	p, err := readPreamble(g.sock, e.opt.Secret)
+	if g.shake() != nil {
+		return false
+	}
+	p, err := readPreamble(g, e.opt.Secret)
 	if err != nil {
 		return false
 	}
@@ -124,15 +127,15 @@ func (e *Endpoint) greet(g *guest) bool {
 		e.mu.Unlock()
 		return e.await(h, deadline)
 	}
-	if first.lane == p.lane || first.addr != p.addr {
+	if first.lane == p.lane || first.addr != p.addr || !samePeer(first.guest.stream, g.stream) {
 		e.mu.Unlock()
 		return false
 	}
 	delete(e.halves, p.id)
 	e.mu.Unlock()
 	close(first.met)
-	var lanes [2]net.Conn
-	lanes[first.lane], lanes[p.lane] = first.guest.sock, g.sock
+	var lanes [2]*stream
+	lanes[first.lane], lanes[p.lane] = first.guest.stream, g.stream
 	if !e.welcome(g, lanes, p.addr, deadline) {
 		first.guest.sock.Close()
 		return false
@@ -160,7 +163,7 @@ func (e *Endpoint) await(h *half, deadline time.Time) bool {
 }
 
 // welcome answers the dialer and hands the connection to Accept.
-func (e *Endpoint) welcome(g *guest, lanes [2]net.Conn, peer string, deadline time.Time) bool {
+func (e *Endpoint) welcome(g *guest, lanes [2]*stream, peer string, deadline time.Time) bool {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
 	select { // before the answer, so that who was accepted is not refused

@@ -3,6 +3,7 @@
 package tcp
 
 import (
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -41,10 +42,11 @@ const (
 // pays anyway to share the held messages with Poll, and Poll two atomic
 // operations.
 type Conn struct {
-	e    *Endpoint
-	peer transport.Addr
-	id   uint64 // to the waker
-	fds  [2]int
+	e           *Endpoint
+	peer        transport.Addr
+	certificate *x509.Certificate // the peer's; nil in clear
+	id          uint64            // to the waker
+	fds         [2]int
 
 	// failed is why nothing is received any more; once set, it may only become
 	// net.ErrClosed.
@@ -71,11 +73,20 @@ const (
 	closed
 )
 
-// newConn makes a Conn of two sockets, and closes them if it cannot.
-func newConn(e *Endpoint, fds [2]int, peer transport.Addr) (*Conn, error) {
-	c := &Conn{e: e, peer: peer, fds: fds}
-	c.in[0], c.in[1] = newInLane(fds[0], laneBuf), newInLane(fds[1], bulkBuf)
-	c.lanes[0].fd, c.lanes[1].fd = fds[0], fds[1]
+// newConn makes a Conn of two sockets and the streams that they are of. It
+// closes the sockets if it cannot.
+func newConn(e *Endpoint, fds [2]int, streams [2]*stream, peer transport.Addr) (*Conn, error) {
+	c := &Conn{e: e, peer: peer, fds: fds, certificate: streams[0].certificate()}
+	c.in[0].init(fds[0], laneBuf)
+	c.in[1].init(fds[1], bulkBuf)
+	for i, fd := range fds {
+		c.lanes[i].fd = fd
+		if sealed := streams[i].sealed; sealed != nil {
+			sealed.wire.leave(fd)
+			c.in[i].sealed, c.lanes[i].sealed = sealed, sealed
+			c.in[i].more.Store(true) // the handshake may have read ahead
+		}
+	}
 	if err := e.waker.add(c); err != nil {
 		c.free()
 		return nil, err
@@ -86,6 +97,9 @@ func newConn(e *Endpoint, fds [2]int, peer transport.Addr) (*Conn, error) {
 func (c *Conn) Peer() transport.Addr { return c.peer }
 func (c *Conn) MaxBody() int         { return maxBody }
 func (c *Conn) Stable() bool         { return false }
+
+// Certificate implements transport.Authenticated.
+func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
 func (c *Conn) Send(m transport.Message) error {
 	if len(m.Header) != transport.HeaderLen {
@@ -166,7 +180,7 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 func (c *Conn) poll(in transport.Receiver) (moved bool, err error) {
 	// A goroutine that is in Send now has out; what it leaves behind goes with
 	// the next Poll.
-	if (c.lanes[0].waits.Load() || c.lanes[1].waits.Load()) && c.out.TryLock() {
+	if (c.lanes[0].waiting() || c.lanes[1].waiting()) && c.out.TryLock() {
 		moved, _ = c.pushLocked() // an error is for Send; receiving goes on
 		c.out.Unlock()
 	}
@@ -188,6 +202,9 @@ func (c *Conn) poll(in transport.Receiver) (moved bool, err error) {
 
 func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) {
 	l := &c.in[lane]
+	if l.sealed != nil {
+		return c.receiveSealed(l, in)
+	}
 	for budget := pollBytes; budget > 0; {
 		body, buf := l.room()
 		n, errno := 0, syscall.Errno(0)
@@ -207,10 +224,8 @@ func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) 
 		}
 		moved = true
 		l.filled(n)
-		for more := true; more && c.alive(); {
-			if more, err = l.deliver(in); err != nil {
-				return true, err
-			}
+		if err := c.deliver(l, in); err != nil {
+			return true, err
 		}
 		if n < len(body)+len(buf) || !c.alive() {
 			break // that was all, for now
@@ -220,6 +235,15 @@ func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) 
 	return moved, nil
 }
 
+func (c *Conn) deliver(l *inLane, in transport.Receiver) (err error) {
+	for more := true; more && c.alive(); {
+		if more, err = l.deliver(in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *Conn) alive() bool { return c.failed.Load() == nil }
 
 // fail breaks the connection because of err, unless it is closed, and says why
@@ -227,9 +251,20 @@ func (c *Conn) alive() bool { return c.failed.Load() == nil }
 func (c *Conn) fail(err error) error {
 	err = fmt.Errorf("receive from %s: %w: %w", c.peer, transport.ErrBroken, err)
 	if c.failed.CompareAndSwap(nil, &err) {
+		for i := range c.in {
+			if sealed := c.in[i].sealed; sealed != nil {
+				sealed.wire.push() // an alert, that tells the peer why
+			}
+		}
 		c.shutdown() // wakes who is armed, and tells the peer
 	}
 	return *c.failed.Load()
+}
+
+// openLocked tells whether the sockets stay open while out is held.
+func (c *Conn) openLocked() bool {
+	failed := c.failed.Load()
+	return failed == nil || *failed != net.ErrClosed
 }
 
 func (c *Conn) shutdown() {

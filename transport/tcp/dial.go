@@ -5,16 +5,19 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/transport"
 )
 
 var errHungUp = errors.New("it hung up during the handshake: " +
-	"it has another secret or version, or too many connections that it has not accepted")
+	"it has another secret or version, is with TLS where this is without, or has too many connections that it has not accepted")
 
 func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
 	c, err := e.dial(ctx, a)
@@ -30,7 +33,7 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 	}
 	p := preamble{secret: e.opt.Secret, addr: string(e.addr)}
 	rand.Read(p.id[:])
-	var lanes [2]net.Conn
+	var lanes [2]*stream
 	for i := range lanes {
 		s, err := e.dialLane(ctx, a)
 		if err != nil {
@@ -40,24 +43,68 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 		defer e.forget(s)
 		stop := context.AfterFunc(ctx, func() { s.SetDeadline(time.Unix(1, 0)) })
 		defer stop()
-		p.lane = uint8(i)
-		if _, err := s.Write(p.append(nil)); err != nil {
-			return nil, e.blame(ctx, err)
-		}
-		lanes[i] = s
+		lanes[i] = newStream(s, e.tls, true)
+	}
+	if err := introduce(lanes, p); err != nil {
+		return nil, e.blame(ctx, explain(err))
 	}
 	var answer [1]byte
 	if _, err := lanes[0].Read(answer[:]); err != nil {
-		return nil, e.blame(ctx, errHungUp)
+		return nil, e.blame(ctx, explain(err))
 	}
 	if answer[0] != accepted {
 		return nil, fmt.Errorf("its answer to the handshake is %#x: no endpoint of this version listens there", answer[0])
 	}
+	if !samePeer(lanes[0], lanes[1]) {
+		return nil, errors.New("its two lanes end at two processes")
+	}
 	return e.connect(lanes, a)
 }
 
+// introduce runs both lanes' handshakes at the same time, up to the answer.
+func introduce(lanes [2]*stream, p preamble) (err error) {
+	ends := make(chan error, len(lanes))
+	for i, s := range lanes {
+		go func(p preamble) {
+			p.lane = uint8(i)
+			err := s.shake()
+			if err == nil {
+				_, err = s.Write(p.append(nil))
+			}
+			ends <- err
+		}(p)
+	}
+	for range lanes {
+		if e := <-ends; e != nil && err == nil {
+			err = e
+			lanes[0].sock.Close() // ends the other
+			lanes[1].sock.Close()
+		}
+	}
+	return err
+}
+
+// explain makes more of err, with which a handshake has ended.
+func explain(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		return fmt.Errorf("it does not accept this process: %w", err)
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return fmt.Errorf("it has no TLS: %w", err)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return errHungUp
+	}
+	return err
+}
+
+// dialLane makes one socket. It does so in the caller's goroutine: a socket
+// belongs to the network namespace of the thread that makes it.
 func (e *Endpoint) dialLane(ctx context.Context, a transport.Addr) (net.Conn, error) {
 	var d net.Dialer
+	if e.from != nil {
+		d.LocalAddr = e.from
+	}
 	s, err := d.DialContext(ctx, "tcp", a.Local())
 	if err != nil {
 		return nil, e.blame(ctx, err)

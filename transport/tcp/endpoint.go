@@ -5,11 +5,13 @@
 // Go's package net sets connections up; then the sockets leave Go's poller, and
 // whoever calls Send, Flush and Poll makes the system calls. Each connection has
 // two sockets, lane 0 for messages and lane 1 for bulk, so that neither waits
-// for the other. The package is for Linux.
+// for the other. With Options.TLS both carry TLS 1.3, by crypto/tls. The package
+// is for Linux.
 package tcp
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +28,7 @@ const Name = "tcp"
 // Network makes endpoints of TCP.
 func Network() transport.Network {
 	return transport.Network{Name: Name, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
-		return Listen(ctx, Options{Listen: net.JoinHostPort(s.Address, "0"), Secret: s.Secret})
+		return Listen(ctx, Options{Listen: net.JoinHostPort(s.Address, "0"), Secret: s.Secret, TLS: s.TLS})
 	}}
 }
 
@@ -38,12 +40,19 @@ const backlogLen = 128
 // where nobody else is.
 type Options struct {
 	// Listen is the host and port to listen on. Zero means 127.0.0.1, any port.
+	// If the host is an address of this machine on a network, connections that
+	// are dialed leave from it, so that they go over that network.
 	Listen string
 	// Advertise is the host and port under which others reach this endpoint.
 	// Zero means the one listened on, which must then be one host's own.
 	Advertise string
+	// TLS is who this process is and whom it accepts, for both ends of
+	// connections. It comes before all else: who it refuses reaches nothing of
+	// this package. The version is 1.3, whatever it says. Nil means that
+	// connections are in clear.
+	TLS *tls.Config
 	// Secret is what both ends of a connection must know. It travels as it is:
-	// it keeps strangers out, not those who can listen to the network.
+	// without TLS it keeps strangers out, not those who can listen to the network.
 	Secret [16]byte
 	// Handshakes is how many may be unfinished at a time; each holds a
 	// descriptor. When they are so many, newcomers wait, and the oldest goes
@@ -70,6 +79,8 @@ func (o Options) withDefaults() Options {
 type Endpoint struct {
 	opt     Options
 	addr    transport.Addr
+	tls     *tls.Config  // nil: in clear
+	from    *net.TCPAddr // where dialed connections leave from; nil: where the system likes
 	ln      net.Listener
 	waker   *waker
 	backlog chan *Conn
@@ -118,6 +129,8 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	e := &Endpoint{
 		opt:     o,
 		addr:    addr,
+		tls:     forLanes(o.TLS),
+		from:    source(ln.Addr().(*net.TCPAddr)),
 		ln:      ln,
 		waker:   w,
 		backlog: make(chan *Conn, backlogLen),
@@ -130,6 +143,14 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	e.running.Go(e.admit)
 	e.running.Go(w.loop)
 	return e, nil
+}
+
+// source is where an endpoint that listens at a dials from.
+func source(a *net.TCPAddr) *net.TCPAddr {
+	if a.IP.IsLoopback() || a.IP.IsUnspecified() {
+		return nil
+	}
+	return &net.TCPAddr{IP: a.IP, Zone: a.Zone}
 }
 
 func (e *Endpoint) Addr() transport.Addr { return e.addr }
@@ -198,21 +219,21 @@ func (e *Endpoint) forget(c io.Closer) {
 
 // connect makes a Conn of the two sockets of a finished handshake. They belong
 // to the Conn if there is one, and are closed otherwise.
-func (e *Endpoint) connect(lanes [2]net.Conn, peer transport.Addr) (*Conn, error) {
-	defer lanes[0].Close()
-	defer lanes[1].Close()
-	fd0, err := detach(lanes[0])
+func (e *Endpoint) connect(lanes [2]*stream, peer transport.Addr) (*Conn, error) {
+	defer lanes[0].sock.Close()
+	defer lanes[1].sock.Close()
+	fd0, err := detach(lanes[0].sock)
 	if err != nil {
 		return nil, err
 	}
-	fd1, err := detach(lanes[1])
+	fd1, err := detach(lanes[1].sock)
 	if err != nil {
 		closeFD(fd0)
 		return nil, err
 	}
-	tune(fd0, lanes[0])
-	tune(fd1, lanes[1])
-	c, err := newConn(e, [2]int{fd0, fd1}, peer)
+	tune(fd0, lanes[0].sock)
+	tune(fd1, lanes[1].sock)
+	c, err := newConn(e, [2]int{fd0, fd1}, lanes, peer)
 	if err != nil {
 		return nil, err
 	}

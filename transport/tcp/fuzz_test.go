@@ -53,7 +53,8 @@ func FuzzFrames(f *testing.F) {
 			rest = rest[prefixLen+n:]
 		}
 
-		l := newInLane(0, prefixLen+int(bufLen))
+		var l inLane
+		l.init(0, prefixLen+int(bufLen))
 		in := &recorder{limit: int(limit)}
 		var err error
 		for i := 0; len(stream) > 0 && err == nil; i++ {
@@ -73,6 +74,32 @@ func FuzzFrames(f *testing.F) {
 		}
 		require.Equal(t, want, in.log)
 		require.Equal(t, lies, err == errLength)
+	})
+}
+
+// FuzzRecords compares the records that are counted, in pieces of any length,
+// with those found by looking at all bytes at once.
+func FuzzRecords(f *testing.F) {
+	f.Add([]byte{23, 3, 3, 0, 2, 7, 7, 23, 3, 3, 0, 0, 23, 3, 3, 1}, []byte{1, 4})
+	f.Fuzz(func(t *testing.T, stream, pieces []byte) {
+		want := uint64(0)
+		for rest := stream; len(rest) >= 5; want++ {
+			n := 5 + int(binary.BigEndian.Uint16(rest[3:]))
+			if len(rest) < n {
+				break
+			}
+			rest = rest[n:]
+		}
+		var r records
+		for i := 0; len(stream) > 0; i++ {
+			n := len(stream)
+			if len(pieces) > 0 {
+				n = min(n, int(pieces[i%len(pieces)])+1)
+			}
+			r.pass(stream[:n])
+			stream = stream[n:]
+		}
+		require.Equal(t, want, r.whole)
 	})
 }
 

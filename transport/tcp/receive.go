@@ -5,6 +5,7 @@ package tcp
 import (
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"github.com/mpiv/mpiv/transport"
 )
@@ -17,6 +18,7 @@ var errLength = errors.New("a frame is longer than any can be")
 // its buffer. Conn.polling guards it.
 type inLane struct {
 	fd         int
+	sealed     *sealed // what to read from instead; nil in clear
 	buf        []byte
 	start, end int // buf[start:end] has come and is in no message yet
 
@@ -25,9 +27,13 @@ type inLane struct {
 	got    int // bytes of the body that have come, dropped ones included
 	place  []byte
 	header [transport.HeaderLen]byte
+
+	// more is true while a part of the stream may be in memory already, where
+	// epoll does not see it. Only of a sealed lane. Written by Poll.
+	more atomic.Bool
 }
 
-func newInLane(fd, size int) inLane { return inLane{fd: fd, buf: make([]byte, size), size: -1} }
+func (l *inLane) init(fd, size int) { l.fd, l.buf, l.size = fd, make([]byte, size), -1 }
 
 // room is where the next bytes go: first to body, the rest of what was placed,
 // then to buf.

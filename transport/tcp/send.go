@@ -24,11 +24,13 @@ const (
 // waits.
 type outLane struct {
 	fd         int
-	buf        []byte // holdLen long once it is used
-	start, end int    // buf[start:end] is held back
-	left       int    // bytes of a large message's frame that have left; it is not whole
-	whole      int    // that frame's length; 0: there is none
-	refused    bool   // the last Send was answered with ErrFull
+	sealed     *sealed // what to write to instead; nil in clear
+	buf        []byte  // holdLen long once it is used
+	start, end int     // buf[start:end] is held back
+	left       int     // bytes of a large message's frame that have left; it is not whole
+	whole      int     // that frame's length; 0: there is none
+	refused    bool    // the last Send was answered with ErrFull
+	stall      stall
 	// waits is true while something is held back or was refused.
 	waits atomic.Bool
 }
@@ -40,10 +42,17 @@ func (o *outLane) note() {
 	}
 }
 
-// send takes m. The error is ErrFull or an Errno.
+// waiting tells whether something is to be written when there is room.
+func (o *outLane) waiting() bool {
+	return o.waits.Load() || o.sealed != nil && o.sealed.wire.owes.Load()
+}
+
+// send takes m. The error is ErrFull, or the socket's or the tls.Conn's.
 func (o *outLane) send(m transport.Message) (err error) {
 	if len(m.Body) <= smallBody {
 		err = o.hold(m)
+	} else if o.sealed != nil {
+		err = o.passSealed(m)
 	} else {
 		err = o.pass(m)
 	}
@@ -71,8 +80,7 @@ func (o *outLane) hold(m transport.Message) error {
 		}
 	}
 	b := o.buf[o.end : o.end+n]
-	binary.LittleEndian.PutUint32(b, uint32(len(m.Body)))
-	copy(b[4:prefixLen], m.Header)
+	putPrefix(b, m)
 	copy(b[prefixLen:], m.Body)
 	o.end += n
 	if o.end-o.start >= holdMost {
@@ -82,9 +90,17 @@ func (o *outLane) hold(m transport.Message) error {
 	return nil
 }
 
+func putPrefix(b []byte, m transport.Message) {
+	binary.LittleEndian.PutUint32(b, uint32(len(m.Body)))
+	copy(b[4:prefixLen], m.Header)
+}
+
 // push writes what is held back, as far as the path takes it. The error is an
 // Errno.
 func (o *outLane) push() (moved bool, err error) {
+	if o.sealed != nil {
+		return o.pushSealed()
+	}
 	if o.start == o.end {
 		return false, nil
 	}
@@ -108,8 +124,7 @@ func (o *outLane) pass(m transport.Message) error {
 	whole := prefixLen + len(m.Body)
 	o.whole = whole
 	var prefix [prefixLen]byte
-	binary.LittleEndian.PutUint32(prefix[:], uint32(len(m.Body)))
-	copy(prefix[4:], m.Header)
+	putPrefix(prefix[:], m)
 	var iov [3]syscall.Iovec
 	k := 0
 	held := o.end - o.start

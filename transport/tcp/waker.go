@@ -104,12 +104,13 @@ func (w *waker) close() {
 // when it is asked, so an Arm that comes late fires at once.
 func (c *Conn) Arm(wake func()) {
 	c.arm.Lock()
+	c.arm.wake = wake
 	due := !c.alive() // then the sockets may be gone
 	if !due {
-		c.arm.wake = wake
+		due = c.in[0].more.Load() || c.in[1].more.Load()
 		for i, fd := range c.fds {
 			events := uint32(syscall.EPOLLIN | syscall.EPOLLRDHUP)
-			if c.lanes[i].waits.Load() {
+			if c.lanes[i].waiting() {
 				events |= syscall.EPOLLOUT
 			}
 			if err := c.ask(syscall.EPOLL_CTL_MOD, fd, events); err != nil {
@@ -119,7 +120,7 @@ func (c *Conn) Arm(wake func()) {
 	}
 	c.arm.Unlock()
 	if due {
-		wake()
+		c.wake()
 	}
 }
 

@@ -1,0 +1,16 @@
+package transport
+
+import "time"
+
+// A Measured Conn can tell how its path does. It costs a system call or two.
+type Measured interface{ Path() PathInfo }
+
+// A PathInfo is how a path does, both lanes together. It speaks of the peer's
+// kernel: a program that does not read is no fault of the path.
+type PathInfo struct {
+	RTT         time.Duration // smoothed; of the lane that is slower
+	Unacked     int           // bytes written that the peer's kernel has not acknowledged
+	Stalled     time.Duration // how long bytes have been on their way without an acknowledgement
+	Retransmits uint64        // segments sent again, ever
+	Delivered   uint64        // bytes acknowledged, ever
+}
