@@ -94,7 +94,7 @@ func compare(size int, by map[string]map[int]float64, m metric, ours string) row
 			all = append(all, figure)
 		}
 		r.median[who] = median(all)
-		if who != ours && (r.better == "" || m.beats(r.median[who], r.median[r.better])) {
+		if who != ours && who != ours+tls && (r.better == "" || m.beats(r.median[who], r.median[r.better])) {
 			r.better = who
 		}
 	}

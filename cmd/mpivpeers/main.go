@@ -76,7 +76,7 @@ func parseOptions(args []string) (options, error) {
 	names := f.String("tests", "", "tests to run, with commas between them; empty: all of "+strings.Join(testNames(), ","))
 	sizes := f.String("sizes", "", "message sizes, as in 8,1K,4M; empty: each test's own")
 	ranks := f.String("ranks", "", "numbers of ranks for collectives, mbw_mr and init, as in 2,4; empty: 2,4,8,16, for mbw_mr 2, for init 4")
-	transports := f.String("transports", "", "shm, tcp or both; empty: both between two ranks, shm for collectives and init")
+	transports := f.String("transports", "", "shm, tcp or both, or lan, between two hosts of a lab; empty: shm and tcp between two ranks, shm for collectives and init")
 	f.BoolVar(&o.quick, "quick", false, "a smoke test: few sizes, ranks, iterations, and 2 rounds")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds to take medians over; 0: 5, with -quick 2")
 	f.StringVar(&o.mpiv, "mpiv", "bin/mpivrun -n {n} {placement} --transport {transport} bin/mpivbench {test} {flags}",
@@ -101,8 +101,11 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.tests, o.transports, o.against = splitList(*names), splitList(*transports), splitList(*against)
 	for _, t := range o.transports {
-		if t != "shm" && t != "tcp" {
-			return o, fmt.Errorf("-transports: %q is neither shm nor tcp", t)
+		if t != "shm" && t != "tcp" && t != lan {
+			return o, fmt.Errorf("-transports: %q is neither shm nor tcp nor lan", t)
+		}
+		if t == lan && len(o.transports) > 1 {
+			return o, errors.New("-transports: lan is for two hosts, and goes alone")
 		}
 	}
 	for _, peer := range o.against {
@@ -187,6 +190,9 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 func (o options) contenders() ([]contender, error) {
 	if err := missing(o.against, exec.LookPath); err != nil {
 		return nil, err
+	}
+	if slices.Equal(o.transports, []string{lan}) {
+		return o.contendersLAN()
 	}
 	var all []contender
 	if o.mpiv != "" {

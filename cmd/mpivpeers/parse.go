@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -60,17 +61,22 @@ func parse(s setting, output string) ([]point, error) {
 	return points, nil
 }
 
-// loopbackBytes finds how many bytes the loopback interface has received in the
-// text of /proc/net/dev.
-func loopbackBytes(dev string) (int64, error) {
+// interfaceBytes is how many bytes an interface has received and sent, from the
+// text of /proc/net/dev. What the loopback interface sends it receives: that
+// counts once.
+func interfaceBytes(dev, name string) (int64, error) {
 	for line := range strings.Lines(dev) {
-		name, counters, ok := strings.Cut(line, ":")
-		if !ok || strings.TrimSpace(name) != "lo" {
+		called, counters, ok := strings.Cut(line, ":")
+		words := strings.Fields(counters)
+		if !ok || strings.TrimSpace(called) != name || len(words) < 9 {
 			continue
 		}
-		if words := strings.Fields(counters); len(words) > 0 {
-			return strconv.ParseInt(words[0], 10, 64)
+		received, err1 := strconv.ParseInt(words[0], 10, 64)
+		sent, err2 := strconv.ParseInt(words[8], 10, 64)
+		if name == "lo" {
+			sent = 0
 		}
+		return received + sent, errors.Join(err1, err2)
 	}
-	return 0, fmt.Errorf("/proc/net/dev has no line for lo")
+	return 0, fmt.Errorf("/proc/net/dev has no line for %s", name)
 }

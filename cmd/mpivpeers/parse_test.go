@@ -78,17 +78,20 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestLoopbackBytes(t *testing.T) {
+func TestInterfaceBytes(t *testing.T) {
 	const dev = `Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
   eth0: 111 1 0 0 0 0 0 0 222 2 0 0 0 0 0 0
     lo:21478430659  561895 0 0 0 0 0 0 21478430659 561895 0 0 0 0 0 0
 `
-	n, err := loopbackBytes(dev)
+	n, err := interfaceBytes(dev, "lo")
 	require.NoError(t, err)
 	require.EqualValues(t, 21478430659, n)
+	n, err = interfaceBytes(dev, "eth0")
+	require.NoError(t, err)
+	require.EqualValues(t, 333, n)
 	for _, bad := range []string{"", "eth0: 1 2\n", "lo:\n", "lo: x\n"} {
-		_, err := loopbackBytes(bad)
+		_, err := interfaceBytes(bad, "lo")
 		require.Error(t, err, bad)
 	}
 }

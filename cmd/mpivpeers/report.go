@@ -19,7 +19,7 @@ type csvWriter struct {
 func newCSV(w io.Writer, congestion string) *csvWriter {
 	c := &csvWriter{csv.NewWriter(w), congestion}
 	c.write("round", "test", "ranks", "transport", "congestion", "contender", "size", "metric", "unit", "figure",
-		"run_seconds", "loopback_bytes", "error")
+		"run_seconds", "network_bytes", "error")
 	return c
 }
 
@@ -29,7 +29,7 @@ func (c *csvWriter) write(fields ...string) { _ = c.out.Write(fields) } // its e
 func (c *csvWriter) add(r record) error {
 	line := func(size, metric, unit, figure, err string) {
 		c.write(strconv.Itoa(r.round), r.name, strconv.Itoa(r.ranks), r.transport, c.congestion, r.who, size, metric, unit, figure,
-			strconv.FormatFloat(r.wall.Seconds(), 'f', 3, 64), strconv.FormatInt(r.loopback, 10), err)
+			strconv.FormatFloat(r.wall.Seconds(), 'f', 3, 64), strconv.FormatInt(r.carried, 10), err)
 	}
 	if r.err != nil {
 		line("", "", "", "", r.err.Error())

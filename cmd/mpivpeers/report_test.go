@@ -35,7 +35,7 @@ func someRecords() []record {
 	barrier.iters, barrier.metrics = 1, []metric{latencyMetric}
 	var all []record
 	add := func(s setting, round int, who string, figures ...float64) {
-		r := record{s, round, who, outcome{wall: 1500 * time.Millisecond, loopback: 2000}}
+		r := record{s, round, who, outcome{wall: 1500 * time.Millisecond, carried: 2000}}
 		for i, figure := range figures {
 			size := noSize
 			if len(s.sizes) > 0 {

@@ -14,10 +14,10 @@ import (
 
 // An outcome is what one run gave: points, or err and no points.
 type outcome struct {
-	points   []point
-	wall     time.Duration // of the launcher, from start to exit
-	loopback int64         // bytes that the loopback interface carried meanwhile
-	err      error
+	points  []point
+	wall    time.Duration // of the launcher, from start to exit
+	carried int64         // bytes that the network's interface carried meanwhile
+	err     error
 }
 
 // A runner runs contenders, one at a time.
@@ -31,19 +31,19 @@ type runner struct {
 func (r runner) run(ctx context.Context, c contender, s setting) outcome {
 	argv, env := c.command(s)
 	var o outcome
-	before, err := readLoopback()
+	before, err := readInterface(s.network())
 	if err != nil {
 		return outcome{err: err}
 	}
 	var output string
 	output, o.wall, o.err = execute(ctx, r.timeout, argv, env)
-	after, err := readLoopback()
+	after, err := readInterface(s.network())
 	if o.err == nil {
 		o.err = err
 	}
-	o.loopback = after - before
+	o.carried = after - before
 	if o.err == nil {
-		o.err = r.checkPath(s, c.share(s), o.loopback)
+		o.err = r.checkPath(s, c.share(s), o.carried)
 	}
 	if o.err == nil {
 		o.points, o.err = parse(s, output)
@@ -56,23 +56,23 @@ func (r runner) run(ctx context.Context, c contender, s setting) outcome {
 
 // checkPath refuses a run whose messages did not go where they should: over
 // TCP the loopback interface must have carried them, over shared memory not.
-func (r runner) checkPath(s setting, share int, loopback int64) error {
+func (r runner) checkPath(s setting, share int, carried int64) error {
 	least := s.leastBytes(share)
 	switch {
-	case s.transport == "tcp" && loopback < least:
-		return fmt.Errorf("not TCP over loopback: %d bytes of messages, but only %d crossed the interface", least, loopback)
-	case s.transport == "shm" && r.alone && least > 1<<20 && loopback >= least:
-		return fmt.Errorf("not shared memory: %d bytes of messages, and %d crossed the loopback interface", least, loopback)
+	case s.transport != "shm" && carried < least:
+		return fmt.Errorf("not TCP over %s: %d bytes of messages, but only %d crossed the interface", s.network(), least, carried)
+	case s.transport == "shm" && r.alone && least > 1<<20 && carried >= least:
+		return fmt.Errorf("not shared memory: %d bytes of messages, and %d crossed the loopback interface", least, carried)
 	}
 	return nil
 }
 
-func readLoopback() (int64, error) {
+func readInterface(name string) (int64, error) {
 	dev, err := os.ReadFile("/proc/net/dev")
 	if err != nil {
 		return 0, err
 	}
-	return loopbackBytes(string(dev))
+	return interfaceBytes(string(dev), name)
 }
 
 // execute runs argv in a process group of its own and returns its standard

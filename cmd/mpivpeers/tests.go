@@ -76,11 +76,19 @@ var tests = []test{
 type setting struct {
 	test
 	ranks     int
-	transport string // "shm" or "tcp"
+	transport string // "shm", "tcp" or lan
 }
 
 func (s setting) String() string {
 	return fmt.Sprintf("%s, %d ranks, %s", s.name, s.ranks, s.transport)
+}
+
+// network is the interface that messages which are not in memory go through.
+func (s setting) network() string {
+	if s.transport == lan {
+		return lan
+	}
+	return "lo"
 }
 
 // crowded says whether there are more ranks than cores.
