@@ -13,6 +13,8 @@ type contender struct {
 	id, name string
 	// command gives the words to run and what to add to the environment.
 	command func(s setting) (argv, env []string)
+	// only lists the tests that it knows; empty: all.
+	only []string
 	// share divides the iterations of a setting; see [setting.flags].
 	share func(s setting) int
 }

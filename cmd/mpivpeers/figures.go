@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A record is one run: what ran, in which round, and what came of it.
@@ -94,7 +95,7 @@ func compare(size int, by map[string]map[int]float64, m metric, ours string) row
 			all = append(all, figure)
 		}
 		r.median[who] = median(all)
-		if who != ours && who != ours+tls && (r.better == "" || m.beats(r.median[who], r.median[r.better])) {
+		if who != ours && !strings.HasSuffix(who, tls13) && (r.better == "" || m.beats(r.median[who], r.median[r.better])) {
 			r.better = who
 		}
 	}

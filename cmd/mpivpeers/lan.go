@@ -15,9 +15,9 @@ const lan = "lan"
 // lanNetwork is the addresses of that network.
 const lanNetwork = "10.1.0.0/16"
 
-// tls ends the id of a contender that is ours with encryption, which no peer has:
-// it is shown, and compared with nobody.
-const tls = "-tls"
+// tls13 ends the id of a contender with encryption, which no peer has: it is
+// shown, and no peer of mpiv without.
+const tls13 = "-tls"
 
 // inLab is an error if there are no such hosts.
 func inLab() error {
@@ -91,7 +91,10 @@ func (o options) contendersLAN() ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []contender{mpivLAN("mpiv", "mpiv", "--insecure"), mpivLAN("mpiv"+tls, "mpiv, TLS 1.3")}
+	all := []contender{mpivLAN("mpiv", "mpiv", "--insecure"), mpivLAN("mpiv"+tls13, "mpiv, TLS 1.3")}
+	if self, err := os.Executable(); err == nil {
+		all = append(all, stream(self))
+	}
 	makers := map[string]func(program, rsh string) contender{"openmpi": openMPILAN, "mpich": mpichLAN}
 	for _, peer := range o.against {
 		program, err := build(peer, o.source, o.out)

@@ -45,6 +45,13 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == streamWord {
+		if err := runStream(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "mpivpeers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	o, err := parseOptions(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -225,6 +232,9 @@ func race(ctx context.Context, r runner, contenders []contender, settings []sett
 		fmt.Fprintf(progress, "%s:", s)
 		for round := 1; round <= rounds; round++ {
 			for _, c := range contenders {
+				if len(c.only) > 0 && !slices.Contains(c.only, s.name) {
+					continue
+				}
 				o := r.run(ctx, c, s)
 				if ctx.Err() != nil {
 					fmt.Fprintln(progress)
