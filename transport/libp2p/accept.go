@@ -1,0 +1,213 @@
+package libp2p
+
+import (
+	"context"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/streams"
+)
+
+// protocolID names the protocol of a lane, and of a Hello without lanes.
+const protocolID = "/mpiv/1"
+
+// joining is the ID of a Hello that asks for no connection: its sender only
+// shows that it belongs to the job.
+var joining [16]byte
+
+type halfKey struct {
+	peer peer.ID
+	id   [16]byte
+}
+
+// A half is a connection of which one lane is there.
+type half struct {
+	stream network.Stream
+	hello  streams.Hello
+	met    chan struct{} // closed when the other lane took the stream over
+}
+
+// watch sees connections of the host come and go.
+type watch Endpoint
+
+func (w *watch) Listen(network.Network, ma.Multiaddr)      {}
+func (w *watch) ListenClose(network.Network, ma.Multiaddr) {}
+
+// Connected gives a peer that nobody knows its time to show that it belongs to
+// the job.
+func (w *watch) Connected(_ network.Network, c network.Conn) {
+	e := (*Endpoint)(w)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, known := e.members[c.RemotePeer()]; known || e.ended || c.Stat().Direction == network.DirOutbound {
+		return
+	}
+	if len(e.guests) >= e.opt.Handshakes {
+		e.strangers.Add(1)
+		go c.Close() // ends by itself; it must not be called from here
+		return
+	}
+	e.guests[c] = time.AfterFunc(e.opt.Patience, func() {
+		if e.leave(c) {
+			e.strangers.Add(1)
+			c.Close()
+		}
+	})
+}
+
+func (w *watch) Disconnected(n network.Network, c network.Conn) {
+	e := (*Endpoint)(w)
+	if e.leave(c) {
+		e.strangers.Add(1)
+	}
+	if len(n.ConnsToPeer(c.RemotePeer())) == 0 {
+		e.mu.Lock()
+		delete(e.members, c.RemotePeer())
+		e.mu.Unlock()
+	}
+}
+
+// leave tells whether c was a guest until now.
+func (e *Endpoint) leave(c network.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	late, ok := e.guests[c]
+	if ok {
+		late.Stop()
+		delete(e.guests, c)
+	}
+	return ok && !e.ended
+}
+
+// join notes that a peer belongs to the job.
+func (e *Endpoint) join(id peer.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.members[id] = struct{}{}
+	for c, late := range e.guests {
+		if c.RemotePeer() == id {
+			late.Stop()
+			delete(e.guests, c)
+		}
+	}
+}
+
+func (e *Endpoint) member(id peer.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.members[id]
+	return ok
+}
+
+// knock takes a stream that a peer opened.
+func (e *Endpoint) knock(s network.Stream) {
+	e.mu.Lock()
+	if e.ended {
+		e.mu.Unlock()
+		s.Reset()
+		return
+	}
+	e.running.Add(1)
+	e.mu.Unlock()
+	defer e.running.Done()
+	ctx, stop := context.WithTimeout(e.life, e.opt.Patience)
+	defer stop()
+	if !e.greet(ctx, s) {
+		s.Reset()
+		e.strangers.Add(1)
+		if !e.member(s.Conn().RemotePeer()) {
+			e.leave(s.Conn())
+			s.Conn().Close()
+		}
+	}
+}
+
+// greet runs the handshake of one stream; false if its sender is a stranger.
+func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
+	cut := context.AfterFunc(ctx, func() { s.Reset() })
+	defer cut()
+	h, err := streams.ReadHello(s, Name, e.opt.Secret)
+	if err != nil {
+		return false
+	}
+	cert, err := e.verify(h.Cert, s.Conn().RemotePublicKey())
+	if err != nil {
+		return false
+	}
+	e.join(s.Conn().RemotePeer())
+	if h.ID == joining {
+		_, err := s.Write(e.hello(0, joining))
+		s.Close()
+		return err == nil
+	}
+	key := halfKey{s.Conn().RemotePeer(), h.ID}
+	e.mu.Lock()
+	first := e.halves[key]
+	if first == nil {
+		first = &half{stream: s, hello: h, met: make(chan struct{})}
+		e.halves[key] = first
+		e.mu.Unlock()
+		return e.await(ctx, key, first, cut)
+	}
+	if first.hello.Lane == h.Lane || first.hello.Addr != h.Addr {
+		e.mu.Unlock()
+		return false
+	}
+	delete(e.halves, key)
+	e.mu.Unlock()
+	close(first.met)
+	var lanes [2]network.Stream
+	lanes[first.hello.Lane], lanes[h.Lane] = first.stream, s
+	select { // before the answer, so that who was accepted is not refused
+	case e.seats <- struct{}{}:
+	case <-ctx.Done():
+		first.stream.Reset()
+		return false
+	}
+	if _, err := lanes[0].Write(e.hello(0, h.ID)); err == nil && cut() {
+		if c, err := e.connect(lanes, h.Addr, cert); err == nil {
+			e.backlog <- c // has room: we have a seat
+			return true
+		}
+	}
+	<-e.seats
+	first.stream.Reset()
+	return false
+}
+
+// await waits until the other lane of h comes and takes care of both.
+func (e *Endpoint) await(ctx context.Context, key halfKey, h *half, cut func() bool) bool {
+	select {
+	case <-h.met:
+	case <-ctx.Done():
+		e.mu.Lock()
+		alone := e.halves[key] == h
+		if alone {
+			delete(e.halves, key)
+		}
+		e.mu.Unlock()
+		if alone {
+			return false
+		}
+	}
+	cut()
+	return true
+}
+
+func (e *Endpoint) hello(lane int, id [16]byte) []byte {
+	return streams.Hello{Lane: lane, Secret: e.opt.Secret, ID: id, Addr: e.self(), Cert: e.cert}.Append(nil)
+}
+
+// self is what this endpoint calls itself, also while it has no address yet.
+func (e *Endpoint) self() transport.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.addr == "" {
+		return transport.Addr(Name + ":/p2p/" + e.host.ID().String())
+	}
+	return e.addr
+}

@@ -1,0 +1,84 @@
+package libp2p
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// newRelay lets e relay, without limits, between members of the job.
+func newRelay(e *Endpoint) (*relay.Relay, error) {
+	const many = 1 << 14
+	return relay.New(e.host, relay.WithACL((*members)(e)), relay.WithResources(relay.Resources{
+		ReservationTTL: time.Hour, MaxReservations: many, MaxCircuits: many, BufferSize: 64 << 10,
+		MaxReservationsPerIP: many, MaxReservationsPerASN: many,
+	}))
+}
+
+// members is whom a relay serves.
+type members Endpoint
+
+func (m *members) AllowReserve(p peer.ID, _ ma.Multiaddr) bool { return (*Endpoint)(m).member(p) }
+
+func (m *members) AllowConnect(from peer.ID, _ ma.Multiaddr, to peer.ID) bool {
+	return (*Endpoint)(m).member(from) && (*Endpoint)(m).member(to)
+}
+
+// reserve shows a relay that this endpoint belongs to the job, and asks it for a
+// place: how long that lasts.
+func (e *Endpoint) reserve(ctx context.Context, r peer.AddrInfo) (time.Duration, error) {
+	ctx, stop := e.bounded(ctx)
+	defer stop()
+	ctx, late := context.WithTimeout(ctx, 2*e.opt.Patience)
+	defer late()
+	if err := e.host.Connect(ctx, r); err != nil {
+		return 0, err
+	}
+	s, err := e.open1(ctx, r.ID, 0, joining)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Reset()
+	defer context.AfterFunc(ctx, func() { s.Reset() })()
+	if _, err := e.answer(s, joining); err != nil {
+		return 0, err
+	}
+	place, err := client.Reserve(ctx, e.host, r)
+	if err != nil {
+		return 0, fmt.Errorf("ask for a place: %w", err)
+	}
+	return time.Until(place.Expiration), nil
+}
+
+// keepPlace asks for a place again before it ends, or when the relay was lost.
+func (e *Endpoint) keepPlace(r peer.AddrInfo, left time.Duration) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	renew := time.Now().Add(left / 2)
+	for lost := false; ; {
+		select {
+		case <-look.C:
+		case <-e.life.Done():
+			return
+		}
+		if !lost && len(e.host.Network().ConnsToPeer(r.ID)) > 0 && time.Now().Before(renew) {
+			continue
+		}
+		left, err := e.reserve(e.life, r)
+		switch {
+		case err == nil:
+			renew = time.Now().Add(left / 2)
+			if lost {
+				e.opt.Log.Info("relay found again", "relay", r.ID)
+			}
+		case !lost && e.life.Err() == nil:
+			e.opt.Log.Warn("relay lost: others may not reach this process until it is back", "relay", r.ID, "err", err)
+		}
+		lost = err != nil
+	}
+}

@@ -1,0 +1,122 @@
+package quic
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/streams"
+)
+
+// grace is how long a peer may be silent in its handshake when others are many.
+const grace = 100 * time.Millisecond
+
+var errCrowd = errors.New("too many handshakes are unfinished")
+
+// A guest is a handshake that has begun.
+type guest struct {
+	since time.Time
+	e     *Endpoint
+	once  sync.Once
+}
+
+type guestKey struct{}
+
+// end says how the handshake ended; the first word counts.
+func (g *guest) end(welcome bool) {
+	g.once.Do(func() {
+		g.e.unfinished.Add(-1)
+		if !welcome {
+			g.e.strangers.Add(1)
+		}
+	})
+}
+
+// crowded tells whether a newcomer must first show that he receives at his
+// address.
+func (e *Endpoint) crowded(net.Addr) bool { return e.unfinished.Load() >= int64(e.opt.Handshakes/4) }
+
+// knock counts a handshake that begins, or refuses it. ctx ends when the
+// connection does.
+func (e *Endpoint) knock(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
+	if e.unfinished.Add(1) > int64(e.opt.Handshakes) {
+		e.unfinished.Add(-1)
+		return nil, errCrowd
+	}
+	g := &guest{since: time.Now(), e: e}
+	context.AfterFunc(ctx, func() { g.end(false) })
+	return context.WithValue(ctx, guestKey{}, g), nil
+}
+
+// silence is how long a peer may be silent in its handshake.
+func (e *Endpoint) silence() time.Duration {
+	if e.unfinished.Load() >= int64(e.opt.Handshakes/2) {
+		return min(grace, e.opt.Patience/2)
+	}
+	return e.opt.Patience / 2
+}
+
+// admit takes what has passed quic-go's handshake, until Close.
+func (e *Endpoint) admit(ln *quic.Listener) {
+	for {
+		q, err := ln.Accept(e.life)
+		if err != nil {
+			return // closed, or the socket is: nothing else ends it
+		}
+		e.running.Go(func() {
+			g := q.Context().Value(guestKey{}).(*guest)
+			ok := e.greet(q, g.since.Add(e.opt.Patience))
+			g.end(ok)
+			if !ok {
+				hangUp(q)
+			}
+		})
+	}
+}
+
+// greet hands the connection to Accept; false if the peer is a stranger.
+func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
+	ctx, stop := context.WithDeadline(e.life, deadline)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { hangUp(q) })()
+	var lanes [2]*quic.Stream
+	var hellos [2]streams.Hello
+	for i := range lanes {
+		s, err := q.AcceptStream(ctx) // in the order in which they were opened
+		if err != nil {
+			return false
+		}
+		h, err := streams.ReadHello(s, Name, e.opt.Secret)
+		if err != nil || h.Lane != i || len(h.Cert) > 0 {
+			return false
+		}
+		lanes[i], hellos[i] = s, h
+	}
+	if hellos[0].ID != hellos[1].ID || hellos[0].Addr != hellos[1].Addr {
+		return false
+	}
+	select { // before the answer, so that who was accepted is not refused
+	case e.seats <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	if _, err := lanes[0].Write(e.hello(0, hellos[0].ID)); err == nil {
+		if c, err := e.connect(q, lanes, hellos[0].Addr, false); err == nil {
+			e.backlog <- c // has room: we have a seat
+			return true
+		}
+	}
+	<-e.seats
+	return false
+}
+
+func (e *Endpoint) hello(lane int, id [16]byte) []byte {
+	return streams.Hello{Lane: lane, Secret: e.opt.Secret, ID: id, Addr: e.Addr()}.Append(nil)
+}
+
+var _ transport.Endpoint = (*Endpoint)(nil)

@@ -1,0 +1,139 @@
+package quic
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/streams"
+)
+
+// pause is what Dial leaves between two tries at an endpoint that is crowded.
+const pause = 25 * time.Millisecond
+
+var errHungUp = errors.New("it hung up during the handshake: " +
+	"it has another secret or version, does not accept this certificate, or has too many connections that it has not accepted")
+
+func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	c, err := e.dial(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", a, err)
+	}
+	return c, nil
+}
+
+func (e *Endpoint) dial(outer context.Context, a transport.Addr) (*streams.Conn, error) {
+	if a.Network() != Name {
+		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Name)
+	}
+	ctx, stop := context.WithCancel(outer)
+	defer stop()
+	defer context.AfterFunc(e.life, stop)()
+	to, err := resolve(ctx, a.Local())
+	if err != nil {
+		return nil, e.blame(outer, err)
+	}
+	q, err := e.call(ctx, to)
+	if err != nil {
+		return nil, e.blame(outer, err)
+	}
+	cut := context.AfterFunc(ctx, func() { hangUp(q) })
+	lanes, err := e.introduce(ctx, q)
+	if err == nil && !cut() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		hangUp(q)
+		return nil, e.blame(outer, err)
+	}
+	return e.connect(q, lanes, a, true)
+}
+
+func resolve(ctx context.Context, hostPort string) (*net.UDPAddr, error) {
+	if to, err := netip.ParseAddrPort(hostPort); err == nil {
+		return net.UDPAddrFromAddrPort(to), nil
+	}
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return nil, err
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "udp", port)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(ips[0].Unmap(), uint16(n))), nil
+}
+
+// call connects; it tries again while the other is crowded.
+func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error) {
+	e.mu.Lock()
+	if e.ended {
+		e.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	tr := e.sockets[len(e.sockets)-1].tr
+	e.mu.Unlock()
+	for end := time.Now().Add(e.opt.Patience); ; {
+		q, err := tr.Dial(ctx, to, e.tls, e.config(-1, e.opt.Patience))
+		var te *quic.TransportError
+		if err == nil || !errors.As(err, &te) || te.ErrorCode != quic.ConnectionRefused || time.Now().After(end) {
+			return q, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// introduce opens the lanes and waits for the answer.
+func (e *Endpoint) introduce(ctx context.Context, q *quic.Conn) (lanes [2]*quic.Stream, err error) {
+	var id [16]byte
+	rand.Read(id[:])
+	for i := range lanes {
+		if lanes[i], err = q.OpenStreamSync(ctx); err != nil {
+			return lanes, err
+		}
+		if _, err = lanes[i].Write(e.hello(i, id)); err != nil {
+			return lanes, why(err)
+		}
+	}
+	h, err := streams.ReadHello(lanes[0], Name, e.opt.Secret)
+	switch {
+	case errors.Is(err, streams.ErrHello):
+		return lanes, err
+	case err != nil:
+		return lanes, why(err)
+	case h.ID != id || h.Lane != 0:
+		return lanes, errors.New("its answer is to another connection")
+	}
+	return lanes, nil
+}
+
+// why adds what an end of the connection during the handshake means.
+func why(err error) error {
+	return fmt.Errorf("%w: %w", errHungUp, err)
+}
+
+// blame is why err happened: the context or Close, if they are the reason.
+func (e *Endpoint) blame(ctx context.Context, err error) error {
+	if e.life.Err() != nil {
+		return net.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
