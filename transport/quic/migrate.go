@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/quic-go/quic-go"
 
@@ -80,14 +79,4 @@ func move(ctx context.Context, q *quic.Conn, tr *quic.Transport) error {
 		return nil
 	}
 	return err
-}
-
-// local is the address from which the system would now send to a.
-func local(a net.Addr) (net.IP, error) {
-	c, err := net.Dial("udp", a.String()) // sends nothing
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).IP, nil
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// MaxBody is the longest body of a message.
-const MaxBody = 1 << 20
+// MaxBody is the longest body of a message. Streams carry long and short frames
+// equally fast.
+const MaxBody = 256 << 10
 
 // How much lies between a stream and the callers of Send and Poll, for the lanes
 // 0 and 1. Powers of two.
 var (
 	inLen  = [2]int{64 << 10, 256 << 10}
-	outLen = [2]int{64 << 10, 1024 << 10}
+	outLen = [2]int{64 << 10, 1 << 20}
 )
 
 var errPeerClosed = errors.New("the peer has closed it")

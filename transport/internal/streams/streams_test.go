@@ -230,7 +230,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 		}
 		in := new(counter)
-		for _, size := range []int{8, 4096, 300 << 10} {
+		for _, size := range []int{8, 4096, MaxBody} {
 			m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, size)}
 			one := func() {
 				want := in.n + 1

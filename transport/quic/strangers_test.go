@@ -1,0 +1,209 @@
+package quic_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	quicgo "github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/streams"
+	"github.com/mpiv/mpiv/transport/quic"
+)
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited 20 s for: %s", what)
+		}
+	}
+}
+
+func member(t *testing.T, a *identity.Authority, index int) *identity.Identity {
+	c, err := a.Issue(identity.Process, index, 1)
+	require.NoError(t, err)
+	i, err := c.Open()
+	require.NoError(t, err)
+	return i
+}
+
+func authority(t *testing.T) *identity.Authority {
+	a, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	return a
+}
+
+func TestMembersKnowEachOther(t *testing.T) {
+	a := authority(t)
+	x, y := member(t, a, 0), member(t, a, 1)
+	near, far := pair(t, quic.Options{TLS: x.TLS()}, quic.Options{TLS: y.TLS()})
+	for i, c := range []transport.Conn{near, far} {
+		name, err := x.Verify(c.(transport.Authenticated).Certificate())
+		require.NoError(t, err)
+		require.Equal(t, 1-i, name.Index)
+	}
+	near, far = pair(t, quic.Options{}, quic.Options{})
+	require.Nil(t, near.(transport.Authenticated).Certificate())
+	require.Nil(t, far.(transport.Authenticated).Certificate())
+}
+
+func TestStrangersAreTurnedAway(t *testing.T) {
+	a := authority(t)
+	secret := [16]byte{1, 2, 3}
+	none := member(t, authority(t), 1).TLS()
+	none.VerifyConnection = nil // it does not mind who we are
+	fenced := member(t, a, 1)
+	tests := []struct {
+		name string
+		at   *tls.Config // of who is dialed
+		by   quic.Options
+	}{
+		{"another authority", member(t, a, 0).TLS(), quic.Options{TLS: none, Secret: secret}},
+		{"no certificate", member(t, a, 0).TLS(), quic.Options{Secret: secret}},
+		{"another secret", nil, quic.Options{Secret: [16]byte{1, 2, 4}}},
+		{"another secret, of a member", member(t, a, 0).TLS(), quic.Options{TLS: fenced.TLS()}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			e := listen(t, quic.Options{Secret: secret, TLS: tt.at})
+			x := listen(t, tt.by)
+			_, err := x.Dial(t.Context(), e.Addr())
+			require.Error(t, err)
+			require.ErrorContains(t, err, string(e.Addr()))
+			eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == 1 })
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer stop()
+			_, err = e.Accept(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded, "a stranger was accepted")
+			require.NoError(t, e.Close())
+			require.NoError(t, x.Close())
+			eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+		})
+	}
+}
+
+// call is a plain QUIC connection to e, of somebody without a certificate.
+func call(t *testing.T, e *quic.Endpoint) (*quicgo.Conn, error) {
+	q, err := quicgo.DialAddr(t.Context(), e.Addr().Local(),
+		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"mpiv/1"}}, &quicgo.Config{})
+	if err == nil {
+		t.Cleanup(func() { q.CloseWithError(0, "") })
+	}
+	return q, err
+}
+
+func TestWhoIsSilentHoldsNobodyUp(t *testing.T) {
+	const crowd = 40
+	e := listen(t, quic.Options{Handshakes: 16, Patience: 500 * time.Millisecond})
+	most := 0
+	before := runtime.NumGoroutine()
+	for range crowd {
+		go call(t, e) // says nothing after the handshake
+	}
+	garbage, err := net.Dial("udp", e.Addr().Local())
+	require.NoError(t, err)
+	defer garbage.Close()
+	for range 100 {
+		_, err := garbage.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 80)))
+		require.NoError(t, err)
+	}
+	eventually(t, "some to be refused", func() bool { most = max(most, runtime.NumGoroutine()-before); return e.Strangers() > 0 })
+	friend := listen(t, quic.Options{Patience: 10 * time.Second})
+	near, err := friend.Dial(t.Context(), e.Addr())
+	require.NoError(t, err)
+	far, err := e.Accept(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, friend.Addr(), far.Peer(), "a stranger was accepted")
+	near.Close()
+	start := time.Now()
+	require.NoError(t, e.Close())
+	require.Less(t, time.Since(start), 5*time.Second, "Close waits for silent strangers")
+	require.Less(t, most, 60*crowd)
+}
+
+// impostor is a member whose bytes are not those of this package.
+func impostor(t *testing.T, e *quic.Endpoint) (lanes [2]*quicgo.Stream) {
+	q, err := call(t, e)
+	require.NoError(t, err)
+	for i := range lanes {
+		lanes[i], err = q.OpenStreamSync(t.Context())
+		require.NoError(t, err)
+		_, err = lanes[i].Write(streams.Hello{Lane: i, Addr: "quic:h:1"}.Append(nil))
+		require.NoError(t, err)
+	}
+	return lanes
+}
+
+func TestALieAboutALengthBreaksTheConnection(t *testing.T) {
+	for lane := range 2 {
+		e := listen(t, quic.Options{})
+		lanes := impostor(t, e)
+		c, err := e.Accept(t.Context())
+		require.NoError(t, err)
+		prefix := make([]byte, 4+transport.HeaderLen)
+		binary.LittleEndian.PutUint32(prefix, uint32(c.MaxBody()+1))
+		_, err = lanes[lane].Write(prefix)
+		require.NoError(t, err)
+		eventually(t, "the end", func() bool { _, err = c.Poll(new(numbers)); return err != nil })
+		require.ErrorIs(t, err, transport.ErrBroken)
+		_, err = io.Copy(io.Discard, lanes[lane])
+		require.Error(t, err, "the liar's connection stays open")
+	}
+}
+
+func TestLanesThatAreNotAPair(t *testing.T) {
+	e := listen(t, quic.Options{Patience: 500 * time.Millisecond})
+	for i, hellos := range [][2]streams.Hello{
+		{{Lane: 0, Addr: "quic:h:1"}, {Lane: 0, Addr: "quic:h:1"}},
+		{{Lane: 1, Addr: "quic:h:1"}, {Lane: 0, Addr: "quic:h:1"}},
+		{{Lane: 0, Addr: "quic:h:1"}, {Lane: 1, Addr: "quic:h:2"}},
+		{{Lane: 0, Addr: "tcp:h:1"}, {Lane: 1, Addr: "tcp:h:1"}},
+		{{Lane: 0, Addr: "quic:h:1", Cert: []byte{1}}, {Lane: 1, Addr: "quic:h:1"}},
+	} {
+		q, err := call(t, e)
+		require.NoError(t, err)
+		for _, h := range hellos {
+			s, err := q.OpenStreamSync(t.Context())
+			require.NoError(t, err)
+			s.Write(h.Append(nil)) // may be refused meanwhile
+		}
+		eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == uint64(i+1) })
+	}
+}
+
+func TestDialSaysWhy(t *testing.T) {
+	x := listen(t, quic.Options{})
+	_, err := x.Dial(t.Context(), "tcp:h:1")
+	require.ErrorContains(t, err, "tcp:h:1")
+	_, err = x.Dial(t.Context(), "quic:nonsense")
+	require.ErrorContains(t, err, "quic:nonsense")
+	silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer silent.Close()
+	nobody := transport.Addr("quic:" + silent.LocalAddr().String())
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	_, err = x.Dial(ctx, nobody)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := x.Dial(t.Context(), nobody)
+		ended <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	require.NoError(t, x.Close())
+	require.ErrorIs(t, <-ended, net.ErrClosed)
+	_, err = quic.Listen(t.Context(), quic.Options{Listen: "0.0.0.0:0"})
+	require.ErrorContains(t, err, "Advertise")
+}
