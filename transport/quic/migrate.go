@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/quic-go/quic-go"
 
 	"github.com/mpiv/mpiv/transport/internal/streams"
 )
 
-// maxSockets is how often an endpoint can move. The old sockets stay until
-// Close: quic-go ends a connection when one that it has been on is closed.
-const maxSockets = 8
+// maxSockets bounds how often an endpoint can move: twice, because quic-go has
+// connection IDs for two moves of a connection and never gets them back. The old
+// sockets stay until Close: quic-go ends a connection when one that it has been
+// on is closed.
+const maxSockets = 3
 
 // Rebind moves the endpoint to another address of this host, as a host and port;
 // it is for when the old one is gone, or about to be. The connections that this
@@ -29,8 +32,11 @@ func (e *Endpoint) Rebind(ctx context.Context, listen string) error {
 	defer stop()
 	defer context.AfterFunc(e.life, stop)()
 	e.mu.Lock()
-	full := len(e.sockets) >= maxSockets
+	ended, full := e.ended, len(e.sockets) >= maxSockets
 	e.mu.Unlock()
+	if ended {
+		return net.ErrClosed
+	}
 	if full {
 		return fmt.Errorf("move to %s:%s: this endpoint has moved %d times: make another", Name, listen, maxSockets-1)
 	}
