@@ -86,8 +86,7 @@ func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error
 	e.mu.Unlock()
 	for end := time.Now().Add(e.opt.Patience); ; {
 		q, err := tr.Dial(ctx, to, e.tls, e.config(-1, e.opt.Patience))
-		var te *quic.TransportError
-		if err == nil || !errors.As(err, &te) || te.ErrorCode != quic.ConnectionRefused || time.Now().After(end) {
+		if err == nil || !crowd(err) || time.Now().After(end) {
 			return q, err
 		}
 		select {
@@ -96,6 +95,13 @@ func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// crowd tells whether err is what an endpoint answers that has too many
+// handshakes: no place, or that the answer to its Retry came too late.
+func crowd(err error) bool {
+	te, ok := errors.AsType[*quic.TransportError](err)
+	return ok && (te.ErrorCode == quic.ConnectionRefused || te.ErrorCode == quic.InvalidToken)
 }
 
 // introduce opens the lanes and waits for the answer.
