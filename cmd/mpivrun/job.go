@@ -23,7 +23,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Quiet: r.Quiet, Verbose: r.Verbose,
-		Options: control.Options{Survive: r.Survive, Transports: r.Transports, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
+		Options: control.Options{Survive: r.Survive, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
 		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
 	}
 	for i := range hosts {

@@ -30,6 +30,7 @@ type run struct {
 	Bind            string
 	Survive         string
 	Transports      []string
+	Relays          []string
 	LogBytes        int
 	Check           bool
 	Deadlock        string
@@ -174,12 +175,12 @@ var options = []option{
 			return oneOf(&r.Survive, v, "moves", "none")
 		},
 		render: func(r *run, _ *program) []string { return given(r.Survive) }},
-	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp (default: all)",
+	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
 			for name := range strings.SplitSeq(v, ",") {
 				var known string
-				if err := oneOf(&known, name, "shm", "tcp"); err != nil {
+				if err := oneOf(&known, name, "shm", "tcp", "quic", "libp2p", "ofi"); err != nil {
 					return err
 				}
 				if slices.Contains(r.Transports, name) {
@@ -190,6 +191,15 @@ var options = []option{
 			return nil
 		},
 		render: func(r *run, _ *program) []string { return given(strings.Join(r.Transports, ",")) }},
+	{names: []string{"relay"}, value: "ADDRESS,…", help: "relays for libp2p, where hosts cannot reach each other",
+		set: func(r *run, _ *program, v string) error {
+			r.Relays = strings.Split(v, ",")
+			if slices.Contains(r.Relays, "") {
+				return errors.New("an address is empty")
+			}
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(strings.Join(r.Relays, ",")) }},
 	{names: []string{"log-bytes"}, value: "SIZE", help: "bound of the log for each pair of processes, such as 8MiB (default 16MiB)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.LogBytes, err = size(v)

@@ -95,6 +95,7 @@ type Process struct {
 type Options struct {
 	Survive    string   // "none" or "moves". "" means "moves".
 	Transports []string // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
+	Relays     []string // that networks which need one go through, such as those of libp2p
 	LogBytes   int      // bound of the log for each pair of processes. 0 means 16 MiB.
 	Check      bool     // costly checks of the program: buffers changed while a request is pending
 	Insecure   bool     // processes of different hosts neither ask who the other is, nor encrypt

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,21 +11,24 @@ import (
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/quic"
 	"github.com/mpiv/mpiv/transport/rdma"
 	"github.com/mpiv/mpiv/transport/rdma/shm"
 	"github.com/mpiv/mpiv/transport/tcp"
 )
 
 // usual is the networks between hosts that every program has, best first.
-func usual() []transport.Network { return []transport.Network{tcp.Network()} }
+func usual() []transport.Network { return []transport.Network{tcp.Network(), quic.Network()} }
 
 // listen opens this process's endpoints on the networks of the job, best first:
 // those of one class before those of the next, and in the order of
-// Options.Transports within it.
+// Options.Transports within it. Unless they are named there, what is for other
+// hosts is not used within one.
 func (p *Process) listen(dir string, w control.Welcome, extra []transport.Network) ([]fabric.Network, error) {
 	known := slices.Concat(usual(), extra)
 	allowed := w.Options.Transports
-	if len(allowed) == 0 {
+	named := len(allowed) > 0
+	if !named {
 		allowed = []string{"shm"}
 		for _, n := range known {
 			allowed = append(allowed, n.Name)
@@ -34,13 +38,13 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 	if len(sites) == 0 {
 		sites = []control.Network{{Class: topology.SameHost, Address: "127.0.0.1"}}
 	}
-	site := transport.Site{Secret: [16]byte(w.Token)}
+	var between *tls.Config // hosts
 	if w.Credentials != nil {
 		id, err := w.Credentials.Open()
 		if err != nil {
 			return nil, err
 		}
-		site.TLS = id.TLS()
+		p.identity, between = id, id.TLS()
 	}
 	var networks []fabric.Network
 	for _, name := range allowed {
@@ -59,7 +63,12 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 			return nil, fmt.Errorf("this program has no transport %q", name)
 		}
 		for _, s := range sites {
-			site.Address = s.Address
+			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token), Relays: w.Options.Relays}
+			if s.Class != topology.SameHost {
+				site.TLS = between
+			} else if !named && name != tcp.Name {
+				continue
+			}
 			ep, err := known[i].Listen(context.Background(), site)
 			if err != nil {
 				closeAll(networks)

@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
@@ -34,6 +35,7 @@ type Process struct {
 	index    int
 	options  control.Options
 	describe Describe
+	identity *identity.Identity // nil where nobody asks
 
 	engine *engine.Engine
 	fabric *fabric.Fabric
