@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race sim fuzz soak bench profile bench-peers bench-hosts bench-compress clean
+.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-compress clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -27,6 +27,14 @@ check: ## vet, format, staticcheck
 race: ## the tests under the race detector
 	tools/setup go cc
 	$(GO) test -race ./...
+
+ofi: ## the RDMA provider over libfabric: its tests under the race detector, and libfabric bare beside it
+	tools/setup go cc ofi
+	@if pkg-config --exists libfabric && [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
+		$(GO) vet -tags ofi ./transport/rdma/libfabric/... && \
+		$(GO) test -tags ofi -race ./transport/rdma/libfabric/... && \
+		$(GO) test -tags ofi -run '^$$' -bench Bare -benchtime 0.5s ./transport/rdma/libfabric; \
+	else echo "ofi: skipped: it takes cgo and libfabric-dev"; fi
 
 SEEDS ?= 10000
 sim: ## whole jobs step by step, from SEEDS seeds

@@ -6,6 +6,7 @@ package rdma
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/binary"
 	"fmt"
 
@@ -41,7 +42,10 @@ func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	return newConn(qp), nil
 }
 
-var _ transport.Puller = (*Conn)(nil)
+var (
+	_ transport.Puller        = (*Conn)(nil)
+	_ transport.Authenticated = (*Conn)(nil)
+)
 
 // A Conn implements transport.Conn and transport.Puller over a queue pair.
 type Conn struct {
@@ -57,6 +61,14 @@ func (c *Conn) Stable() bool         { return c.qp.Stable() }
 func (c *Conn) Flush() error         { return c.qp.Err() }
 func (c *Conn) Arm(wake func())      { c.qp.NotifyCQ(wake) }
 func (c *Conn) Close() error         { return c.qp.Close() }
+
+// Certificate is the peer's; nil where the provider does not ask for one.
+func (c *Conn) Certificate() *x509.Certificate {
+	if a, ok := c.qp.(transport.Authenticated); ok {
+		return a.Certificate()
+	}
+	return nil
+}
 
 func (c *Conn) Send(m transport.Message) error {
 	if len(m.Body) > c.maxBody {

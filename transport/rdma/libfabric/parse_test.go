@@ -1,0 +1,42 @@
+package libfabric
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport/rdma"
+)
+
+func FuzzFrame(f *testing.F) {
+	b := make([]byte, headLen+3)
+	frame{cookie: 1, pair: 2, number: 3, freed: [rdma.Lanes]uint32{4, 5}, lane: rdma.Bulk, length: 3}.put(b)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := parseFrame(b)
+		if err != nil {
+			return
+		}
+		again := bytes.Clone(b)
+		got.put(again)
+		require.Equal(t, b, again)
+	})
+}
+
+func FuzzHello(f *testing.F) {
+	h := hello{
+		secret: [16]byte{1}, pair: 2, cookie: 3, grants: 4, grantsKey: 5,
+		addr: "ofi:127.0.0.1:1", provider: "shm", names: [rdma.Lanes]string{"a", "b"},
+	}
+	f.Add(h.append(nil))
+	f.Add(hello{secret: h.secret, refusal: "no"}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		got, err := readHello(r, h.secret)
+		if err != nil {
+			return
+		}
+		require.Equal(t, b[:len(b)-r.Len()], got.append(nil))
+	})
+}
