@@ -11,6 +11,7 @@ import (
 // able to use it.
 type Network struct {
 	Name   string // "quic": the first part of its addresses
+	Named  bool   // it is used only where the user names it: it does not encrypt, or must not be taken for granted
 	Listen func(ctx context.Context, s Site) (Endpoint, error)
 }
 

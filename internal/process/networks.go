@@ -31,7 +31,9 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 	if !named {
 		allowed = []string{"shm"}
 		for _, n := range known {
-			allowed = append(allowed, n.Name)
+			if !n.Named {
+				allowed = append(allowed, n.Name)
+			}
 		}
 	}
 	sites := w.Networks
