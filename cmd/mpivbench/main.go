@@ -38,5 +38,5 @@ func main() {
 		}
 		defer stop()
 		return o.bench(context.Background(), world, time.Since(start), os.Stdout)
-	})
+	}, networks()...)
 }
