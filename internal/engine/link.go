@@ -40,10 +40,14 @@ type link struct {
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged
 	eager      int              // longest eager message
+	sent       Traffic          // handed to the link
 	generation uint32           // of conn, or of the last one
+	tried      uint32           // with which this process dials, or dialed last
 	dialing    bool             // this process dials the other
 	wanted     bool             // Connect was called and has not answered
+	fenced     bool             // the other is refused
 	broken     error            // a Send met it; the next poll takes the link down
+	why        error            // the last connection was lost
 
 	queue   entryQueue // not sent yet
 	bulk    []*entry   // accepted: their bodies are sent as Data, one after the other
@@ -61,6 +65,9 @@ type link struct {
 	envScratch  [wire.EnvelopeLen]byte
 	parts       []*op // receives whose bodies come as Data
 
+	drained, controls, pings uint64 // how often pump was left with nothing; control messages that came; Pings sent
+	peerPace, peerPaces      uint64 // what the last Ping said, and how many did
+
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
 	dirty     []*stream // whose acks the peer has not been told
@@ -70,6 +77,7 @@ type link struct {
 	pulls     []*op // under way, by id
 	freePulls []uint32
 	bad       error // what the peer did that cannot be
+	got       Traffic
 }
 
 type stuckLane uint8
@@ -100,6 +108,8 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
 		if sent = err == nil; sent {
 			s.sent++
+			l.sent.Messages++
+			l.sent.Bytes += uint64(len(body))
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
@@ -108,6 +118,8 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
 		s.sent++
+		l.sent.Messages++
+		l.sent.Bytes += uint64(len(body))
 		l.own(x, body)
 		l.keep(x)
 		if err := l.transmit(x); err != nil {
@@ -141,6 +153,8 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	x := l.newEntry(s)
 	l.number(&x.header, s, b, m, kind)
 	s.sent++
+	l.sent.Messages++
+	l.sent.Bytes += uint64(len(body))
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
@@ -158,7 +172,7 @@ func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind
 func (l *link) enqueue(x *entry) {
 	x.queued = true
 	l.queue.push(x)
-	if l.conn == nil && !l.wanted && l.broken == nil {
+	if l.conn == nil && !l.wanted && !l.fenced && l.broken == nil {
 		l.wanted = true
 		l.e.cfg.Connect(l.process)
 	}
@@ -261,6 +275,9 @@ func (l *link) pump() {
 	}
 	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
 	l.attention.Set(more)
+	if !more && l.queue.head == nil {
+		l.drained++
+	}
 }
 
 // pumpOne sends one control message or entry; false if none can go now.
@@ -369,7 +386,7 @@ func (l *link) acknowledged(s *stream, n uint64) {
 		return
 	}
 	if n > s.sent {
-		l.bad = fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent)
+		l.refuse(fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent))
 		return
 	}
 	s.acked = n
@@ -394,9 +411,9 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	if x == nil || x.header.Kind != wire.Offer {
 		return // a repetition, after the connection was made again
 	}
-	if x.streaming {
-		l.bulk = slices.DeleteFunc(l.bulk, func(o *entry) bool { return o == x })
-		x.streaming = false
+	if x.streaming { // a part of what it is waiting for may have left
+		l.refuse(fmt.Errorf("message %d of rank %d is done before its body was sent", seq, s.box.rank))
+		return
 	}
 	if x.ticketed {
 		l.puller.Withdraw(x.env.Ticket)
@@ -420,14 +437,15 @@ func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 		return
 	}
 	if span.End > uint64(len(x.body)) || span.Offset == span.End {
-		l.bad = fmt.Errorf("accepted bytes %d to %d of a message of %d bytes", span.Offset, span.End, len(x.body))
+		l.refuse(fmt.Errorf("accepted bytes %d to %d of a message of %d bytes", span.Offset, span.End, len(x.body)))
 		return
 	}
-	x.off, x.end = span.Offset, span.End
-	if !x.streaming {
-		x.streaming = true
-		l.bulk = append(l.bulk, x)
+	if x.streaming {
+		l.refuse(fmt.Errorf("message %d of rank %d is accepted again before its body was sent", seq, s.box.rank))
+		return
 	}
+	x.off, x.end, x.streaming = span.Offset, span.End, true
+	l.bulk = append(l.bulk, x)
 	l.attend()
 }
 

@@ -87,6 +87,11 @@ func (e *Engine) spinFor(g *goal) bool {
 				}
 				if moved {
 					s = spin{}
+					if e.guests.Load() > 0 {
+						e.leave()
+						e.giveWay()
+						break
+					}
 				} else if e.pause(&s, true) {
 					e.leave()
 					return false
@@ -187,6 +192,13 @@ func (e *Engine) pollAll() (moved bool) {
 	return moved
 }
 
+// pollWhile polls until nothing moves, or somebody waits in enter. Polling is
+// held.
+func (e *Engine) pollWhile() {
+	for e.pollAll() && e.guests.Load() == 0 {
+	}
+}
+
 // service does what is due on a link besides polling its connection: true if
 // that was something to poll on for. Polling is held.
 func (l *link) service() bool {
@@ -213,8 +225,7 @@ func (e *Engine) Progress() {
 	if len(*e.active.Load()) == 0 || !e.polling.TryLock() {
 		return
 	}
-	for e.pollAll() {
-	}
+	e.pollWhile()
 	e.leave()
 }
 
@@ -312,8 +323,7 @@ func (e *Engine) watch() {
 		if e.armed.Load() && !e.attention() || !e.polling.TryLock() {
 			continue
 		}
-		for e.pollAll() {
-		}
+		e.pollWhile()
 		e.arm()
 		e.polling.Unlock()
 	}
@@ -381,8 +391,7 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 			return why
 		}
 		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
-			for e.pollAll() {
-			}
+			e.pollWhile()
 			if g.reached() {
 				e.leave()
 				return nil

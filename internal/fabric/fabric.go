@@ -111,7 +111,7 @@ func (f *Fabric) accept(ep transport.Endpoint) {
 			continue
 		}
 		f.done.Go(func() {
-			if err := f.greet(f.ctx, conn, false); err != nil {
+			if err := f.greet(f.ctx, conn, false, 0); err != nil {
 				f.opt.Log.Debug("connection refused", "peer", conn.Peer(), "err", err)
 			}
 		})
@@ -120,10 +120,13 @@ func (f *Fabric) accept(ep transport.Endpoint) {
 
 // greet exchanges greetings on a connection; then it is the engine's. Otherwise
 // it is closed.
-func (f *Fabric) greet(ctx context.Context, conn transport.Conn, dialed bool) error {
+func (f *Fabric) greet(ctx context.Context, conn transport.Conn, dialed bool, generation uint32) error {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
 	g := f.engine.Greet(conn, dialed)
+	if dialed {
+		g.Take(generation)
+	}
 	woken := make(chan struct{}, 1)
 	for {
 		if done, err := g.Poll(); done {
@@ -166,7 +169,7 @@ func (f *Fabric) dial(process int) {
 		return
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		generation, ok := f.engine.Dial(process)
+		generation, ok := f.engine.Dial(process, 0)
 		if !ok {
 			return
 		}
@@ -191,14 +194,7 @@ func (f *Fabric) try(ctx context.Context, ep transport.Endpoint, addr transport.
 	if err != nil {
 		return err
 	}
-	if err = conn.Send(f.engine.Greeting(generation)); err == nil {
-		err = conn.Flush()
-	}
-	if err != nil {
-		conn.Close()
-		return err
-	}
-	return f.greet(ctx, conn, true)
+	return f.greet(ctx, conn, true, generation)
 }
 
 func (f *Fabric) choose(process int) (transport.Endpoint, transport.Addr) {
