@@ -30,8 +30,8 @@ var ErrFenced = errors.New("it was fenced")
 
 // Dial begins to connect to a process: the generation to greet it with. over is
 // the generation of the connection that the new one is to replace, 0 for none.
-// False if that is not the one there is, or it must not be replaced. One at a time
-// for each process; EndDial ends it.
+// False if that is not the one there is, or it must not be replaced. EndDial ends it,
+// or another Dial of that process.
 func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 	l := e.links[process]
 	l.mu.Lock()
@@ -44,13 +44,15 @@ func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 	return l.tried, true
 }
 
-// EndDial says that dialing has ended, whether or not it led to a connection.
-// True if there is one.
-func (e *Engine) EndDial(process int) bool {
+// EndDial says that dialing with that generation has ended, whether or not it led
+// to a connection. True if there is one.
+func (e *Engine) EndDial(process int, generation uint32) bool {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dialing = false
+	if l.tried == generation {
+		l.dialing = false
+	}
 	return l.conn != nil
 }
 

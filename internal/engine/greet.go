@@ -198,8 +198,11 @@ func (g *Greeter) check(hello wire.Greeting) error {
 }
 
 func (g *Greeter) refuse(err error) {
+	if _, named := errors.AsType[*ImpostorError](err); !named {
+		err = fmt.Errorf("connection from %s: %w", g.conn.Peer(), err)
+	}
 	if g.err == nil {
-		g.err = fmt.Errorf("connection from %s: %w", g.conn.Peer(), err)
+		g.err = err
 	}
 }
 

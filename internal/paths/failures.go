@@ -91,7 +91,7 @@ func (p *Pair) expire() {
 	for i := range p.routes {
 		r := &p.routes[i]
 		switch d := p.now.Sub(r.began); {
-		case r.state == dialing && d >= p.limit(r), r.state == taking && d >= p.limit(r)+takeFor && !r.Stable:
+		case r.state == dialing && d >= p.limit(r), r.state == taking && d >= p.limit(r)+takeFor && !r.stable && len(p.routes) > 1:
 			p.do(Drop, i)
 			p.failed(i, errTimeout)
 		case r.state == ready && d >= p.limit(r)+takeFor:

@@ -19,8 +19,6 @@ import (
 type Path struct {
 	Name  string // for people: "san tcp 10.1.0.2:4711"
 	Class topology.Class
-	// Stable: once it is taken it is never left, and taking it is not given up.
-	Stable bool
 }
 
 // A Config of a Pair. Paths must be set.
@@ -74,8 +72,9 @@ type Tick struct{ Reading Reading }
 
 // Answered: the other process has answered on a path that was dialed.
 type Answered struct {
-	Path int
-	RTT  time.Duration
+	Path   int
+	RTT    time.Duration
+	Stable bool // once the path is taken it is never left, and taking it is not given up
 }
 
 // Failed: a Dial, Connect or Take has.
@@ -87,8 +86,8 @@ type Failed struct {
 // Attached: the pair now uses a connection over this path, which this end has
 // dialed, or the other.
 type Attached struct {
-	Path   int
-	Dialed bool
+	Path           int
+	Dialed, Stable bool
 }
 
 func (Want) input()     {}
@@ -148,6 +147,7 @@ func (s state) String() string { return [...]string{"idle", "dialing", "answered
 // A route is what is known of a path.
 type route struct {
 	Path
+	stable   bool
 	state    state
 	began    time.Time // of what is under way
 	failures int       // dials in a row
@@ -215,12 +215,12 @@ func (p *Pair) Step(now time.Time, in Input) []Action {
 		p.read(in.Reading)
 	case Answered:
 		if r := &p.routes[in.Path]; r.state == dialing {
-			r.state, r.rtt = ready, in.RTT
+			r.state, r.rtt, r.stable = ready, in.RTT, in.Stable
 		}
 	case Failed:
 		p.failed(in.Path, in.Err)
 	case Attached:
-		p.attached(in.Path, in.Dialed)
+		p.attached(in)
 	}
 	p.expire()
 	switch {

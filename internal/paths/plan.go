@@ -7,8 +7,10 @@ import (
 )
 
 // attached: a connection over a path is in use now.
-func (p *Pair) attached(path int, dialed bool) {
+func (p *Pair) attached(in Attached) {
+	path, dialed := in.Path, in.Dialed
 	r := &p.routes[path]
+	r.stable = in.Stable
 	why := p.reason
 	switch {
 	case !dialed:
@@ -57,14 +59,14 @@ func (p *Pair) read(in Reading) {
 	if in.RTT > 0 {
 		u.rtt = in.RTT
 	}
-	silence := silenceMin
-	if in.Measured {
+	rtt, silence := max(in.RTT, u.rtt), silenceMin
+	if in.Measured || rtt == 0 {
 		silence = silenceFull
 	}
 	quiet := time.Duration(0)
-	if in.Stalled > max(stallMin, 4*in.RTT) {
+	if in.Stalled > max(stallMin, 4*rtt) {
 		quiet = in.Stalled
-	} else if in.Silent > max(silence, 8*in.RTT) {
+	} else if in.Silent > max(silence, 8*rtt) {
 		quiet = in.Silent
 	}
 	switch {
@@ -110,7 +112,7 @@ func (p *Pair) known(r *route) bool { return !r.paced.IsZero() && p.now.Sub(r.pa
 func (p *Pair) better(path int) string {
 	u, q := &p.routes[p.using], &p.routes[path]
 	switch {
-	case path == p.using || u.Stable || p.now.Before(q.hold):
+	case path == p.using || u.stable || p.now.Before(q.hold):
 		return ""
 	case q.slow: // it has been out for long enough to be tried again
 		q.slow, q.pace, q.paced = false, [2]float64{}, time.Time{}

@@ -100,7 +100,7 @@ func (p *player) command(words []string) {
 	case "failed":
 		p.step(Failed{p.path(rest[0]), errors.New(strings.Join(rest[1:], " "))})
 	case "attached":
-		p.step(Attached{p.path(rest[0]), len(rest) == 1})
+		p.step(Attached{Path: p.path(rest[0]), Dialed: len(rest) == 1})
 	case "reading":
 		p.reading(rest)
 	case "run":

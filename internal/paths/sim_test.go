@@ -198,7 +198,7 @@ func (w *faulty) act(e *end, a Action) error {
 		case !n.silent:
 			w.after(2, func() {
 				if live() && n.works() {
-					w.must(w.step(e, Answered{a.Path, time.Millisecond}))
+					w.must(w.step(e, Answered{Path: a.Path, RTT: time.Millisecond}))
 				}
 			})
 		}
@@ -259,7 +259,7 @@ func (w *faulty) greet(e *end, path int, live func() bool, failed func(string)) 
 func (w *faulty) attach(e *end, path, generation int, dialed bool) {
 	before := e.pair.Status(w.now)
 	e.using, e.generation, e.heard = path, generation, w.now
-	w.must(w.step(e, Attached{path, dialed}))
+	w.must(w.step(e, Attached{Path: path, Dialed: dialed}))
 	if e == w.ends[0] {
 		if after := e.pair.Status(w.now); after.Switches > before.Switches {
 			w.switches = append(w.switches, w.now)

@@ -98,6 +98,7 @@ type dial struct {
 	over     uint32 // generation of the connection that it is to replace
 	conn     *mem.Conn
 	greet    *engine.Greeter
+	with     uint32 // generation
 }
 
 func newJob(seed uint64) *job {
@@ -263,7 +264,7 @@ func (s *job) connect() error {
 			}
 		}
 		there, here := s.network.Pipe("mem:a", "mem:b")
-		d.conn, d.greet = here, e.Greet(here, true)
+		d.conn, d.greet, d.with = here, e.Greet(here, true), generation
 		d.greet.Take(generation) // if it is cut already, Poll says so
 		s.greets = append(s.greets, s.engines[d.to].Greet(there, false))
 		return nil
@@ -278,7 +279,7 @@ func (s *job) connect() error {
 			s.tally.Changes++
 		}
 	}
-	if e.EndDial(d.to) || err == nil {
+	if e.EndDial(d.to, d.with) || err == nil {
 		s.drop(i)
 	} else {
 		d.conn, d.greet, d.over = nil, nil, 0 // and again
