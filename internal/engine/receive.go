@@ -74,6 +74,9 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		l.mu.Lock()
 		l.acknowledged(s, h.Ack)
 		l.mu.Unlock()
+		if l.bad != nil {
+			return nil
+		}
 	}
 	in.stream = s
 	if h.Seq > s.got+1 {
