@@ -327,7 +327,7 @@ func (p *pipe) errLocked(side int) error {
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 	p := c.pipe
 	for i := range p.ends[c.side].lanes {
-		for {
+		for range p.opt.Depth { // not for as long as the peer sends: there is another lane
 			p.mu.Lock()
 			if err := p.errLocked(c.side); err != nil {
 				p.mu.Unlock()
