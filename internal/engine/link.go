@@ -262,14 +262,15 @@ func (l *link) flush(now bool) {
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
-// before others, and neither behind bodies in parts.
-func (l *link) pump() {
+// before others, and neither behind bodies in parts. True if the connection would
+// take more.
+func (l *link) pump() (goesOn bool) {
 	if l.conn == nil || l.broken != nil {
-		return
+		return false
 	}
 	for l.broken == nil && l.pumpOne() {
 	}
-	l.pumpBulk()
+	goesOn = l.pumpBulk()
 	if !l.stable {
 		l.flush(true)
 	}
@@ -278,6 +279,7 @@ func (l *link) pump() {
 	if !more && l.queue.head == nil {
 		l.drained++
 	}
+	return goesOn
 }
 
 // pumpOne sends one control message or entry; false if none can go now.
@@ -352,9 +354,17 @@ func (l *link) admit(x *entry) bool {
 	return true
 }
 
-// pumpBulk sends bodies in parts, each as large as the connection takes.
-func (l *link) pumpBulk() {
-	for len(l.bulk) > 0 && l.broken == nil {
+// bulkAtOnce is how many bytes of bodies in parts are sent before others may have
+// the link.
+const bulkAtOnce = 1 << 20
+
+// pumpBulk sends bodies in parts, each as large as the connection takes. True if
+// the connection would take more.
+func (l *link) pumpBulk() (more bool) {
+	for sent := uint64(0); len(l.bulk) > 0 && l.broken == nil; {
+		if sent >= bulkAtOnce {
+			return true
+		}
 		x := l.bulk[0]
 		n := min(x.end-x.off, uint64(l.conn.MaxBody()))
 		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: l.e.cfg.Epoch, Seq: x.header.Seq, Ack: x.off}
@@ -364,13 +374,15 @@ func (l *link) pumpBulk() {
 			if !errors.Is(err, transport.ErrFull) {
 				l.broken = err
 			}
-			return
+			return false
 		}
+		sent += n
 		if x.off += n; x.off == x.end {
 			l.bulk = slices.Delete(l.bulk, 0, 1)
 			x.streaming = false
 		}
 	}
+	return false
 }
 
 // control queues a message about a stream and sends it if it can go now.

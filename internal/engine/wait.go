@@ -212,12 +212,12 @@ func (l *link) service() bool {
 		l.tellPress()
 	}
 	pulls := len(l.pulling) > 0
-	l.pump()
+	goesOn := l.pump()
 	l.mu.Unlock()
 	if pulls {
 		l.startPulls()
 	}
-	return pulls
+	return pulls || goesOn
 }
 
 // Progress polls until nothing moves, unless somebody else does.

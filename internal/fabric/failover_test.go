@@ -149,6 +149,6 @@ func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duratio
 	close(stop)
 	all.Wait()
 	require.Equal(t, count, last, "small messages")
-	t.Logf("cut after %d of %d MB and %v; both ends on the LAN after %v (%s), back %v after the SAN was; %d small messages, longest pause %v, from %v on",
-		half>>20, len(big)>>20, cut, left, why, back, count, longest, at)
+	t.Logf("cut after %d of %d MB and %v; both ends on the LAN after %v (%s), back %v after the SAN was; %d small messages, longest pause %v, from %v on; the LAN takes %.0f MB/s",
+		half>>20, len(big)>>20, cut, left, why, back, count, longest, at, w.link(from, to).Candidates[1].Rate/1e6)
 }
