@@ -23,7 +23,8 @@ import (
 // leaves the ends with two connections.
 //
 // A connection that is stable keeps no log, so one that either end has used is
-// never given up for another. An end that has one neither dials nor answers.
+// never given up for another; nor is any where the job keeps no log. An end that
+// has one neither dials nor answers.
 
 // ErrFenced: the process was declared dead.
 var ErrFenced = errors.New("it was fenced")
@@ -36,7 +37,7 @@ func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fenced || l.conn != nil && (l.stable || l.generation != over) {
+	if l.fenced || l.conn != nil && (l.firmLocked() || l.generation != over) {
 		return 0, false
 	}
 	l.tried = max(l.tried, l.generation) + 1
@@ -64,7 +65,7 @@ func (l *link) refusesLocked(generation uint32, dialed bool) error {
 		return ErrClosed
 	case l.fenced:
 		return fmt.Errorf("process %d: %w", l.process, ErrFenced)
-	case l.conn != nil && l.stable:
+	case l.conn != nil && l.firmLocked():
 		return fmt.Errorf("process %d is connected, and not to be moved", l.process)
 	case generation <= l.generation:
 		return fmt.Errorf("the connection to process %d is newer", l.process)
@@ -73,6 +74,10 @@ func (l *link) refusesLocked(generation uint32, dialed bool) error {
 	}
 	return nil
 }
+
+// firmLocked: what is sent over the connection is kept nowhere, so it must not be
+// given up.
+func (l *link) firmLocked() bool { return l.stable || !l.keeps }
 
 // attach gives a link its connection. The error says why it does not take it.
 // Polling is held.

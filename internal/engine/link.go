@@ -40,7 +40,7 @@ type link struct {
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged
 	eager      int              // longest eager message
-	sent       Traffic          // handed to the link
+	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
 	tried      uint32           // with which this process dials, or dialed last
 	dialing    bool             // this process dials the other
@@ -65,8 +65,8 @@ type link struct {
 	envScratch  [wire.EnvelopeLen]byte
 	parts       []*op // receives whose bodies come as Data
 
-	drained, controls, pings uint64 // how often pump was left with nothing; control messages that came; Pings sent
-	peerPace, peerPaces      uint64 // what the last Ping said, and how many did
+	drained, pings      uint64 // how often pump was left with nothing; Pings sent
+	peerPace, peerPaces uint64 // what the last Ping said, and how many did
 
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
@@ -76,8 +76,9 @@ type link struct {
 	starting  []pull
 	pulls     []*op // under way, by id
 	freePulls []uint32
-	bad       error // what the peer did that cannot be
-	got       Traffic
+	bad       error  // what the peer did that cannot be
+	got       uint64 // bytes that arrived
+	heard     uint64 // grows with what arrives over a connection that is not stable; read by others
 }
 
 type stuckLane uint8
@@ -108,8 +109,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
 		if sent = err == nil; sent {
 			s.sent++
-			l.sent.Messages++
-			l.sent.Bytes += uint64(len(body))
+			l.sent += uint64(len(body))
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
@@ -118,8 +118,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
 		s.sent++
-		l.sent.Messages++
-		l.sent.Bytes += uint64(len(body))
+		l.sent += uint64(len(body))
 		l.own(x, body)
 		l.keep(x)
 		if err := l.transmit(x); err != nil {
@@ -153,8 +152,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	x := l.newEntry(s)
 	l.number(&x.header, s, b, m, kind)
 	s.sent++
-	l.sent.Messages++
-	l.sent.Bytes += uint64(len(body))
+	l.sent += uint64(len(body))
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -268,7 +269,8 @@ func (l *link) offeredAgain(s *stream, h *wire.Header) {
 
 func (l *link) arrivedData(in *incoming, n int) {
 	o := in.op
-	l.count(0, uint64(n))
+	l.got += uint64(n)
+	release.Store64(&l.heard, l.heard+1)
 	if o.got += uint64(n); o.got < o.want {
 		return
 	}
@@ -287,7 +289,7 @@ func (l *link) arrivedData(in *incoming, n int) {
 func (l *link) arrivedControl(h *wire.Header, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.controls++
+	release.Store64(&l.heard, l.heard+1)
 	switch h.Kind {
 	case wire.Done, wire.Accept:
 		s := l.streamOf(h.Dest, h.Source) // they speak of our message
@@ -451,7 +453,7 @@ func (l *link) Pulled(id uint64, err error) {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
 		return
 	}
-	l.count(0, o.want)
+	l.got += o.want
 	l.mu.Lock()
 	l.answer(o)
 	l.mu.Unlock()
@@ -461,8 +463,9 @@ func (l *link) Pulled(id uint64, err error) {
 // received notes that the next message of s, of n bytes, is here.
 func (l *link) received(s *stream, seq uint64, n int) {
 	s.got = seq
-	l.count(1, uint64(n))
+	l.got += uint64(n)
 	if l.keeps && !l.stable {
+		release.Store64(&l.heard, l.heard+1)
 		s.acks.Store(seq)
 		l.owe(s, n)
 	}

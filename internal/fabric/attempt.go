@@ -31,7 +31,7 @@ func (p *pair) dial(path int, connect bool) {
 	}
 	p.f.done.Go(func() {
 		defer a.stop()
-		generation, stable, err := p.try(a, connect)
+		generation, err := p.try(a, connect)
 		if err != nil {
 			p.f.refused(err)
 		}
@@ -39,7 +39,7 @@ func (p *pair) dial(path int, connect bool) {
 		defer p.f.mu.Unlock()
 		if err == nil {
 			p.end(a)
-			p.attached(path, generation, true, stable)
+			p.attached(path, generation, true)
 			return
 		}
 		if !a.ended {
@@ -71,30 +71,30 @@ const greetFor = 5 * time.Second
 var errChanged = errors.New("the connection has changed meanwhile")
 
 // try makes a connection and hands it to the engine. The error says why not.
-func (p *pair) try(a *attempt, connect bool) (generation uint32, stable bool, err error) {
+func (p *pair) try(a *attempt, connect bool) (generation uint32, err error) {
 	c := p.candidates[a.path]
 	conn, err := c.local.Endpoint.Dial(a.ctx, c.remote)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	g := p.f.engine.Greet(conn, true)
 	g.Expect(p.process)
 	if err := p.f.vouch(g, conn, c.class); err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	if !connect {
 		if err := p.probe(a, g, conn); err != nil {
-			return 0, false, err
+			return 0, err
 		}
 	}
 	generation, ok := p.f.engine.Dial(p.process, a.over)
 	if !ok {
 		conn.Close()
-		return 0, false, errChanged
+		return 0, errChanged
 	}
 	defer p.f.engine.EndDial(p.process, generation)
 	if err := g.Take(generation); err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	ctx := a.ctx
 	if !conn.Stable() {
@@ -103,9 +103,9 @@ func (p *pair) try(a *attempt, connect bool) (generation uint32, stable bool, er
 		defer stop()
 	}
 	if err := poll(ctx, g, conn); err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	return generation, conn.Stable(), nil
+	return generation, nil
 }
 
 // probe asks whether the other process is there, and returns when the connection is

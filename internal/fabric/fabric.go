@@ -232,7 +232,7 @@ func (f *Fabric) welcome(n *Network, conn transport.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[g.Process()]
-	p.attached(p.find(n, conn.Peer()), g.Generation(), false, conn.Stable())
+	p.attached(p.find(n, conn.Peer()), g.Generation(), false)
 }
 
 // guestStays is how long a connection may take to its second greeting: it may have

@@ -42,11 +42,12 @@ func (f *Fabric) Links() []LinkStatus {
 		if p == nil || p.policy == nil {
 			continue
 		}
-		s, i := p.policy.Status(now), f.engine.Link(process)
-		if s.Since.IsZero() && i.Sent.Messages == 0 {
+		s := p.policy.Status(now)
+		sent, received := f.engine.Traffic(process)
+		if s.Since.IsZero() && sent.Messages == 0 {
 			continue
 		}
-		l := LinkStatus{Process: process, InUse: s.Using, Since: s.Since, Why: s.Why, Switches: s.Switches, Sent: i.Sent, Received: i.Received}
+		l := LinkStatus{Process: process, InUse: s.Using, Since: s.Since, Why: s.Why, Switches: s.Switches, Sent: sent, Received: received}
 		for k, r := range s.Routes {
 			c := p.candidates[k]
 			l.Candidates = append(l.Candidates, Candidate{Class: c.class, Network: c.remote.Network(), Local: c.local.Endpoint.Addr(), Remote: c.remote,

@@ -31,13 +31,14 @@ type pair struct {
 	policy     *paths.Pair // nil if there are none
 	attempts   map[int]*attempt
 	generation uint32 // of what the policy knows to be attached
-	stable     bool   //   and that it must not be replaced
+	firm       bool   //   and that it must not be replaced
 	fenced     bool
 	reading
 }
 
 // A reading is what was last seen of the connection in use.
 type reading struct {
+	last    paths.Reading
 	link    engine.LinkInfo
 	path    transport.PathInfo
 	heardAt time.Time // something came, or nothing was due
@@ -95,7 +96,7 @@ func (p *pair) find(n *Network, peer transport.Addr) int {
 // is no connection only, and where what is sent cannot be lost it does not after
 // that.
 func (p *pair) watched() bool {
-	return p.policy != nil && !p.fenced && (p.policy.Busy() || len(p.candidates) > 1 && p.generation > 0 && !p.stable)
+	return p.policy != nil && !p.fenced && (p.policy.Busy() || len(p.candidates) > 1 && p.generation > 0 && !p.firm)
 }
 
 // busy tells whether that is milliseconds.
@@ -113,16 +114,16 @@ func (p *pair) want(now time.Time) {
 }
 
 // attached: the engine has a connection over a path.
-func (p *pair) attached(path int, generation uint32, dialed, stable bool) {
+func (p *pair) attached(path int, generation uint32, dialed bool) {
 	if generation <= p.generation {
 		return // it was replaced already
 	}
-	p.generation, p.stable = generation, stable
+	p.generation, p.firm = generation, p.f.engine.Link(p.process).Firm
 	if path >= 0 {
 		now := time.Now()
 		p.reading = reading{heardAt: now}
 		before := p.policy.Status(now)
-		p.step(now, paths.Attached{Path: path, Dialed: dialed, Stable: stable})
+		p.step(now, paths.Attached{Path: path, Dialed: dialed, Stable: p.firm})
 		if after := p.policy.Status(now); before.Using >= 0 || after.Switches > before.Switches {
 			p.f.opt.Log.Info("path changed", "process", p.process, "path", p.candidates[path], "why", after.Why)
 		}
@@ -165,12 +166,10 @@ func (p *pair) over() uint32 {
 // not look for a while.
 func (p *pair) tick(now time.Time, held bool) {
 	i := p.f.engine.Link(p.process)
-	if i.Conn == nil || i.Generation != p.generation {
-		p.link = i
-		p.step(now, paths.Tick{})
-		return
-	}
-	p.step(now, paths.Tick{Reading: p.read(now, i, held)})
+	if i.Conn != nil && i.Generation == p.generation {
+		p.last = p.read(now, i, held)
+	} // else it is changing, which is about to be known
+	p.step(now, paths.Tick{Reading: p.last})
 }
 
 // When to ask the other process for an answer: it has been silent for so long,
@@ -216,7 +215,10 @@ func (p *pair) read(now time.Time, i engine.LinkInfo, held bool) paths.Reading {
 func (p *pair) ping(now time.Time, out *paths.Reading, heard bool) {
 	if heard {
 		if p.waits {
-			p.waits, p.pingRTT = false, now.Sub(p.pinged)
+			p.waits = false
+			if rtt := now.Sub(p.pinged); p.pingRTT == 0 || rtt < p.pingRTT {
+				p.pingRTT = rtt // at most: it is seen at a tick
+			}
 		}
 		p.heardAt = now
 	}

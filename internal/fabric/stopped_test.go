@@ -71,9 +71,13 @@ func TestAStoppedProcessIsNoPathsFault(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		peer.Process.Signal(syscall.SIGCONT)
 	}()
-	began := time.Now()
-	ask(8)
-	require.Greater(t, time.Since(began), time.Second, "it was not stopped")
+	longest := time.Duration(0)
+	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; {
+		asked := time.Now()
+		ask(8)
+		longest = max(longest, time.Since(asked))
+	}
+	require.Greater(t, longest, time.Second, "it was not stopped")
 	l := f.Links()[0]
 	require.Zero(t, l.Switches, "%+v", l)
 	require.Equal(t, topology.SAN, l.Candidates[l.InUse].Class)

@@ -184,6 +184,7 @@ type Pair struct {
 	wanted    time.Time // there is no connection since then; zero: none is wanted
 	lastTick  time.Time
 	reason    string // of the Take under way, or of the last failure of a path in use
+	fled      string // how the path in use failed that the Take under way is to leave; "": it did not
 	hopeless  bool   // GiveUp was said
 	everUsed  bool
 	now       time.Time
@@ -281,7 +282,10 @@ func (p *Pair) begin(path int) {
 // take uses an answered path.
 func (p *Pair) take(path int, reason string) {
 	r := &p.routes[path]
-	r.state, r.began, p.reason = taking, p.now, reason
+	r.state, r.began, p.reason, p.fled = taking, p.now, reason, ""
+	if p.stalled {
+		p.fled = p.stall
+	}
 	p.do(Take, path)
 }
 

@@ -25,12 +25,14 @@ func (p *Pair) attached(in Attached) {
 	if u := p.last; u >= 0 && u != path {
 		p.switches++
 		// That the other end leaves a better path says as much as that this end does.
-		if w := &p.routes[u]; w.dead.IsZero() && (p.stalled || !dialed && path > u) {
-			err := errLeft
-			if p.stalled {
-				err = errors.New(p.stall)
-			}
-			p.blame(u, err)
+		switch w := &p.routes[u]; {
+		case !w.dead.IsZero():
+		case dialed && p.fled != "":
+			p.blame(u, errors.New(p.fled))
+		case !dialed && p.stalled:
+			p.blame(u, errors.New(p.stall))
+		case !dialed && path > u:
+			p.blame(u, errLeft)
 		}
 	}
 	if r.state == taking && dialed || r.state == dialing || r.state == ready {
