@@ -42,12 +42,9 @@ type link struct {
 	eager      int              // longest eager message
 	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
-	tried      uint32           // with which this process dials, or dialed last
 	dialing    bool             // this process dials the other
 	wanted     bool             // Connect was called and has not answered
-	fenced     bool             // the other is refused
 	broken     error            // a Send met it; the next poll takes the link down
-	why        error            // the last connection was lost
 
 	queue   entryQueue // not sent yet
 	bulk    []*entry   // accepted: their bodies are sent as Data, one after the other
@@ -65,6 +62,10 @@ type link struct {
 	envScratch  [wire.EnvelopeLen]byte
 	parts       []*op // receives whose bodies come as Data
 
+	// What messages do not need.
+	tried               uint32 // generation with which this process dials, or dialed last
+	fenced              bool   // the other is refused
+	why                 error  // the last connection was lost
 	drained, pings      uint64 // how often pump was left with nothing; Pings sent
 	peerPace, peerPaces uint64 // what the last Ping said, and how many did
 
@@ -72,12 +73,12 @@ type link struct {
 	lanes     [2]incoming
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
+	got       uint64    // bytes that arrived
 	ackSoon   bool      // the peer waits to be told
 	starting  []pull
 	pulls     []*op // under way, by id
 	freePulls []uint32
 	bad       error  // what the peer did that cannot be
-	got       uint64 // bytes that arrived
 	heard     uint64 // grows with what arrives over a connection that is not stable; read by others
 }
 

@@ -28,6 +28,7 @@ var update = flag.Bool("update", false, "write what the pair does into testdata"
 //	attached PATH [theirs]         the other end has dialed it, where it says so
 //	reading [stalled D] [silent D] [rtt D] [measured] [out MB/s [limited]] [in MB/s [limited]]
 //	run D                          time passes, with a tick every 5 ms
+//	held D                         time passes without one, and then comes one
 //	status
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -108,6 +109,9 @@ func (p *player) command(words []string) {
 			p.now = p.now.Add(5 * time.Millisecond)
 			p.step(Tick{p.read})
 		}
+	case "held":
+		p.now = p.now.Add(p.duration(rest[0]))
+		p.step(Tick{p.read})
 	case "status":
 		s := p.pair.Status(p.now)
 		p.say("%s; %d switches", s.Why, s.Switches)
