@@ -67,10 +67,7 @@ func TestAStoppedProcessIsNoPathsFault(t *testing.T) {
 	}
 	ask(8)
 	require.NoError(t, peer.Process.Signal(syscall.SIGSTOP))
-	go func() {
-		time.Sleep(2 * time.Second)
-		peer.Process.Signal(syscall.SIGCONT)
-	}()
+	time.AfterFunc(2*time.Second, func() { peer.Process.Signal(syscall.SIGCONT) })
 	longest := time.Duration(0)
 	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; {
 		asked := time.Now()
@@ -101,7 +98,7 @@ func echo(t *testing.T, where string) {
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(f.Addrs()))
 	e := engine.New(engine.Config{Process: 1, Processes: [][]topology.Rank{{0}, {1}}, Keep: true, Connect: f.Connect})
 	f.Start(e, [][]fabric.Addr{theirs, nil})
-	go func() {
+	e.Go(func() {
 		b, into := e.Box(1), make([]byte, 1<<20)
 		for {
 			s, err := b.Recv(t.Context(), recv, engine.Match{Peer: 0, Tag: 1}, into)
@@ -109,7 +106,7 @@ func echo(t *testing.T, where string) {
 				return
 			}
 		}
-	}()
+	})
 	os.Stdin.Read(make([]byte, 1))
 	e.Close()
 	f.Close()
