@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"time"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -109,24 +107,12 @@ func (g *Greeter) Process() int { return g.link.process }
 // Generation is that of the connection, after a Poll that was done.
 func (g *Greeter) Generation() uint32 { return g.asked }
 
-// enter takes polling, also of a caller that polls for as long as messages come.
+// enter takes polling as soon as who has it has polled once more, though it would
+// poll for as long as messages come.
 func (e *Engine) enter() {
 	e.guests.Add(1)
-	for n := 0; !e.polling.TryLock(); n++ {
-		if n < 100 {
-			runtime.Gosched()
-		} else {
-			time.Sleep(20 * time.Microsecond)
-		}
-	}
+	e.polling.Lock()
 	e.guests.Add(-1)
-}
-
-// giveWay lets those who wait in enter have polling.
-func (e *Engine) giveWay() {
-	for n := 0; n < 1000 && e.guests.Load() > 0; n++ {
-		runtime.Gosched()
-	}
 }
 
 // Place implements transport.Receiver.

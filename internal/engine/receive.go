@@ -328,8 +328,10 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 			l.peerPace = h.Ack
 			l.peerPaces++
 		}
-		l.control(wire.Header{Kind: wire.Pong, Seq: h.Seq}, nil)
-		l.pump()
+		if l.ctl.size() == 0 { // what is there to send is as good, and who only asks gets no queue
+			l.control(wire.Header{Kind: wire.Pong, Seq: h.Seq}, nil)
+			l.pump()
+		}
 	case wire.Pong:
 	default:
 		l.refuse(fmt.Errorf("unexpected %v", h.Kind))

@@ -78,7 +78,7 @@ func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
 func (e *Engine) spinFor(g *goal) bool {
 	var s spin
 	for {
-		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
+		if len(*e.active.Load()) > 0 && e.tryPolling() {
 			for {
 				moved := e.pollAll()
 				if g.reached() {
@@ -87,14 +87,13 @@ func (e *Engine) spinFor(g *goal) bool {
 				}
 				if moved {
 					s = spin{}
-					if e.guests.Load() > 0 {
-						e.leave()
-						e.giveWay()
-						break
-					}
 				} else if e.pause(&s, true) {
 					e.leave()
 					return false
+				}
+				if e.guests.Load() > 0 {
+					e.leave()
+					break
 				}
 			}
 		}
@@ -192,6 +191,9 @@ func (e *Engine) pollAll() (moved bool) {
 	return moved
 }
 
+// tryPolling takes polling if nobody has it, nor waits in enter.
+func (e *Engine) tryPolling() bool { return e.guests.Load() == 0 && e.polling.TryLock() }
+
 // pollWhile polls until nothing moves, or somebody waits in enter. Polling is
 // held.
 func (e *Engine) pollWhile() {
@@ -222,7 +224,7 @@ func (l *link) service() bool {
 
 // Progress polls until nothing moves, unless somebody else does.
 func (e *Engine) Progress() {
-	if len(*e.active.Load()) == 0 || !e.polling.TryLock() {
+	if len(*e.active.Load()) == 0 || !e.tryPolling() {
 		return
 	}
 	e.pollWhile()
@@ -252,7 +254,7 @@ func (e *Engine) leave() {
 
 // seeToParked has somebody woken for who sleeps, if nobody polls for them.
 func (e *Engine) seeToParked() {
-	for e.parked.Load() != 0 && !e.armed.Load() && e.polling.TryLock() {
+	for e.parked.Load() != 0 && !e.armed.Load() && e.tryPolling() {
 		idle := !e.pollAll()
 		if idle {
 			e.arm()
@@ -320,7 +322,7 @@ func (e *Engine) watch() {
 			last = polls
 			continue
 		}
-		if e.armed.Load() && !e.attention() || !e.polling.TryLock() {
+		if e.armed.Load() && !e.attention() || !e.tryPolling() {
 			continue
 		}
 		e.pollWhile()
@@ -390,7 +392,7 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		if why := w.told.Load(); why != nil && !firm {
 			return why
 		}
-		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
+		if len(*e.active.Load()) > 0 && e.tryPolling() {
 			e.pollWhile()
 			if g.reached() {
 				e.leave()

@@ -51,12 +51,14 @@ func TestBigMessageOverAPulledCable(t *testing.T) {
 	}
 	for _, from := range []int{0, 1} {
 		t.Run(fmt.Sprintf("from process %d", from), func(t *testing.T) {
+			san := newTrip(wire{t})
 			w := newWorld(t, 2, func(p int) (s site) {
 				for net, class := range []topology.Class{topology.SAN, topology.LAN} {
 					ep, err := tcp.Listen(t.Context(), tcp.Options{Listen: fmt.Sprintf("10.%d.0.%d:0", net+1, p+1), TLS: ids[p].TLS()})
 					require.NoError(t, err)
 					s.networks = append(s.networks, fabric.Network{Class: class, Endpoint: ep})
 				}
+				s = san.on(s, plain)
 				s.authenticate = func(cert *x509.Certificate) (int, error) {
 					name, err := ids[p].Verify(cert)
 					return name.Index, err
@@ -65,7 +67,7 @@ func TestBigMessageOverAPulledCable(t *testing.T) {
 			})
 			w.say(0, 1)
 			w.eventually(0, 1, topology.SAN)
-			bigOverCut(t, w, wire{t}, from, 3*time.Second)
+			bigOverCut(t, w, san, from, 3*time.Second)
 		})
 	}
 }
@@ -112,7 +114,9 @@ func (w wire) nft(script string) {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	out, err := cmd.CombinedOutput()
-	require.NoError(w.t, err, "nft: %s", out)
+	if err != nil {
+		w.t.Errorf("nft: %v: %s", err, out)
+	}
 }
 
 func (w wire) Pull() {

@@ -2,9 +2,12 @@ package fabric_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/x509"
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/tcp"
 )
 
@@ -22,29 +26,86 @@ type cable interface {
 	Plug()
 }
 
+// A trip pulls a cable once so many bytes of bodies in parts have been sent over it.
+type trip struct {
+	cable
+	left atomic.Int64
+	at   atomic.Int64 // when, in nanoseconds since 1970; 0: not yet
+}
+
+const tripAfter = 8 << 20
+
+func newTrip(c cable) *trip {
+	x := &trip{cable: c}
+	x.left.Store(tripAfter)
+	return x
+}
+
+func (x *trip) over(ep transport.Endpoint) transport.Endpoint {
+	return &wrapped{ep, func(c transport.Conn) transport.Conn { return &tripped{c, x} }}
+}
+
+// on has the trip over the SAN of a site, and all networks seen through wrap.
+func (x *trip) on(s site, wrap func(transport.Endpoint) transport.Endpoint) site {
+	s.networks[0].Endpoint = x.over(s.networks[0].Endpoint)
+	for i := range s.networks {
+		s.networks[i].Endpoint = wrap(s.networks[i].Endpoint)
+	}
+	return s
+}
+
+type tripped struct {
+	transport.Conn
+	trip *trip
+}
+
+func (c *tripped) Path() transport.PathInfo { return c.Conn.(transport.Measured).Path() }
+
+func (c *tripped) Certificate() *x509.Certificate {
+	a, ok := c.Conn.(transport.Authenticated)
+	if !ok {
+		return nil
+	}
+	return a.Certificate()
+}
+
+func (c *tripped) Send(m transport.Message) error {
+	err := c.Conn.Send(m)
+	if n := int64(len(m.Body)); err == nil && m.Bulk {
+		if left := c.trip.left.Add(-n); left <= 0 && left+n > 0 {
+			c.trip.Pull()
+			c.trip.at.Store(time.Now().UnixNano())
+		}
+	}
+	return err
+}
+
 // TestBigMessageOverACutPath sends 64 MB while the SAN is cut without a sign and
 // healed after one second or three, beside a stream of small messages: everything arrives
 // once and in order, over the LAN meanwhile, and the pair goes back. It tells the
 // longest pause between two small messages.
 func TestBigMessageOverACutPath(t *testing.T) {
-	networks := map[string]func(t *testing.T) (at func(process int) site, san cable){
-		"mem": func(t *testing.T) (func(int) site, cable) {
+	networks := map[string]func(t *testing.T) (at func(process int) site, san *trip){
+		"mem": func(t *testing.T) (func(int) site, *trip) {
 			nets := newMems(topology.SAN, topology.LAN)
-			return func(p int) site { return nets.site(t, p, plain) }, nets[topology.SAN]
+			san := newTrip(nets[topology.SAN])
+			return func(p int) site { return san.on(nets.site(t, p, plain), plain) }, san
 		},
-		"mem, unmeasured": func(t *testing.T) (func(int) site, cable) {
+		"mem, unmeasured": func(t *testing.T) (func(int) site, *trip) {
 			nets := newMems(topology.SAN, topology.LAN)
-			return func(p int) site { return nets.site(t, p, unmeasured) }, nets[topology.SAN]
+			san := newTrip(nets[topology.SAN])
+			return func(p int) site { return san.on(nets.site(t, p, plain), unmeasured) }, san
 		},
-		"tcp through proxies": func(t *testing.T) (func(int) site, cable) {
+		"tcp through proxies": func(t *testing.T) (func(int) site, *trip) {
 			relay := newRelay(t)
+			san := newTrip(relay)
 			return func(int) (s site) {
-				s.networks = append(s.networks, fabric.Network{Class: topology.SAN, Endpoint: unmeasured(relay.listen(t))})
+				s.networks = append(s.networks, fabric.Network{Class: topology.SAN, Endpoint: unmeasured(san.over(relay.listen(t)))})
 				lan, err := tcp.Listen(t.Context(), tcp.Options{})
 				require.NoError(t, err)
 				s.networks = append(s.networks, fabric.Network{Class: topology.LAN, Endpoint: lan})
 				return s
-			}, relay
+			}, san
 		},
 	}
 	for name, connect := range networks {
@@ -64,7 +125,7 @@ func TestBigMessageOverACutPath(t *testing.T) {
 	}
 }
 
-func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duration) {
+func bigOverCut(t *testing.T, w *world, san *trip, from int, healed time.Duration) {
 	to := 1 - from
 	sender, receiver := w.box(from), w.box(to)
 	big := make([]byte, 64<<20)
@@ -72,15 +133,17 @@ func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duratio
 		binary.LittleEndian.PutUint64(big[i:], uint64(i)*0x9E3779B97F4A7C15)
 	}
 	into := make([]byte, len(big)+1)
+	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
 	run := func(f func() error) {
 		all.Go(func() {
-			if err := f(); err != nil {
+			if err := f(); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		})
 	}
-	before := w.link(to, from).Received.Bytes
 	got := receiver.Irecv(engine.Match{Peer: topology.Rank(from), Tag: 2}, into)
 	sent := sender.Isend(engine.Match{Peer: topology.Rank(to), Tag: 2}, big, engine.Standard)
 
@@ -89,25 +152,26 @@ func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duratio
 	count, last := 0, 0
 	run(func() error { // numbers, until -1
 		small := make([]byte, 8)
-		for ; ; count++ {
+		for ; ctx.Err() == nil; count++ {
 			select {
 			case <-stop:
 				binary.LittleEndian.PutUint64(small, 1<<63)
-				return sender.Send(t.Context(), send, engine.Match{Peer: topology.Rank(to), Tag: 3}, small, engine.Standard)
+				return sender.Send(ctx, send, engine.Match{Peer: topology.Rank(to), Tag: 3}, small, engine.Standard)
 			default:
 			}
 			binary.LittleEndian.PutUint64(small, uint64(count))
-			if err := sender.Send(t.Context(), send, engine.Match{Peer: topology.Rank(to), Tag: 3}, small, engine.Standard); err != nil {
+			if err := sender.Send(ctx, send, engine.Match{Peer: topology.Rank(to), Tag: 3}, small, engine.Standard); err != nil {
 				return err
 			}
 			time.Sleep(pause)
 		}
+		return nil
 	})
 	longest, at, began := time.Duration(0), time.Duration(0), time.Now()
 	run(func() error {
 		small := make([]byte, 8)
 		for heard := time.Now(); ; last++ {
-			if _, err := receiver.Recv(t.Context(), recv, engine.Match{Peer: topology.Rank(from), Tag: 3}, small); err != nil {
+			if _, err := receiver.Recv(ctx, recv, engine.Match{Peer: topology.Rank(from), Tag: 3}, small); err != nil {
 				return err
 			}
 			now := time.Now()
@@ -122,13 +186,10 @@ func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duratio
 			}
 		}
 	})
-	for w.link(to, from).Received.Bytes-before < 8<<20 {
+	for san.at.Load() == 0 {
 		time.Sleep(100 * time.Microsecond)
 	}
-	san.Pull()
-	cut := time.Since(began)
-	half := w.link(to, from).Received.Bytes - before
-	require.Less(t, half, uint64(len(big)), "the cut came too late")
+	cut := time.Unix(0, san.at.Load()).Sub(began)
 	w.eventually(0, 1, topology.LAN)
 	left := time.Since(began) - cut
 	why := w.link(from, to).Why
@@ -149,6 +210,6 @@ func bigOverCut(t *testing.T, w *world, san cable, from int, healed time.Duratio
 	close(stop)
 	all.Wait()
 	require.Equal(t, count, last, "small messages")
-	t.Logf("cut after %d of %d MB and %v; both ends on the LAN after %v (%s), back %v after the SAN was; %d small messages, longest pause %v, from %v on; the LAN takes %.0f MB/s",
-		half>>20, len(big)>>20, cut, left, why, back, count, longest, at, w.link(from, to).Candidates[1].Rate/1e6)
+	t.Logf("cut after %d MB of %d and %v; both ends on the LAN after %v (%s), back %v after the SAN was; %d small messages, longest pause %v, from %v on; the LAN takes %.0f MB/s",
+		tripAfter>>20, len(big)>>20, cut, left, why, back, count, longest, at, w.link(from, to).Candidates[1].Rate/1e6)
 }

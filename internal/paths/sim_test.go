@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 20, "how many seeds to run")
+	seeds = flag.Int("seeds", 8, "how many seeds to run")
 	first = flag.Uint64("seed", 1, "the first seed")
 )
 
