@@ -14,7 +14,7 @@ var ErrBody = errors.New("malformed body")
 type Greeting struct {
 	Version    uint32
 	Process    uint32 // index of the speaker among the job's processes
-	Generation uint32 // of the link; grows each time it is made again
+	Generation uint32 // of the link; grows each time it is made again. 0: do not connect yet, only answer
 }
 
 const GreetingLen = 16

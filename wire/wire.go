@@ -13,7 +13,7 @@ import (
 
 // Version is that of the format on the wire. Two processes talk only if theirs
 // are equal; a Hello carries it.
-const Version = 3
+const Version = 4
 
 // HeaderLen is the length of every header, in bytes.
 const HeaderLen = 40
@@ -33,10 +33,12 @@ const (
 	Retract                 // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
 	Press                   // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
 	Abandon                 // its source takes no more part in the messages of its context and tag; body: why
+	Ping                    // answer soon, whoever polls; Seq: which, Ack: bytes a second that the path takes of its sender's, 0 if that is not known
+	Pong                    // the answer, with the Seq of its Ping
 	kinds
 )
 
-var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press", "abandon"}
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press", "abandon", "ping", "pong"}
 
 func (k Kind) String() string {
 	if k < kinds {

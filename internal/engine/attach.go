@@ -1,57 +1,106 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/mpiv/mpiv/transport"
-	"github.com/mpiv/mpiv/wire"
 )
 
 // How two processes connect. Whoever has a message for the other dials, sends a
-// greeting, and waits for one in answer. Both may dial at the same time: then
-// the process with the lower index does not answer the other's greeting, and the
-// other answers its. So a connection that either end has used is never given up
-// for another, but for one of a later generation, which its peer dials after it
-// saw this one break.
+// greeting with a generation that is newer than all it knows of, and waits for one
+// in answer. The connection counts for the accepting end when it answers, for the
+// dialing end when it has the answer. The same is done to leave a connection for
+// one over another path: what was not acknowledged is sent again, and what has
+// come is refused, so nothing is lost or doubled when the two ends change over at
+// different moments.
+//
+// Both ends may dial at once, over one path or over two. Then each has a greeting
+// under way, and the newer of them wins; of two of the same generation that of the
+// process with the lower index. Each end can tell by itself: it answers a greeting
+// that beats its own, and does not answer one that does not. So exactly one of the
+// two is answered. See docs/decisions/0009-paths.md for why no other order of events
+// leaves the ends with two connections.
+//
+// A connection that is stable keeps no log, so one that either end has used is
+// never given up for another; nor is any where the job keeps no log. An end that
+// has one neither dials nor answers.
 
-// Dial begins to dial a process: the generation to greet it with. False if
-// there is a connection.
-func (e *Engine) Dial(process int) (generation uint32, ok bool) {
+// ErrFenced: the process was declared dead.
+var ErrFenced = errors.New("it was fenced")
+
+// Dial begins to connect to a process: the generation to greet it with. over is
+// the generation of the connection that the new one is to replace, 0 for none.
+// False if that is not the one there is, or it must not be replaced. EndDial ends it,
+// or another Dial of that process.
+func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dialing = l.conn == nil
-	return l.generation + 1, l.dialing
+	if l.fenced || l.conn != nil && (l.firmLocked() || l.generation != over) {
+		return 0, false
+	}
+	l.tried = max(l.tried, l.generation) + 1
+	l.dialing = true
+	return l.tried, true
 }
 
-// EndDial says that dialing has ended, whether or not it led to a connection.
-// True if there is one.
-func (e *Engine) EndDial(process int) bool {
+// EndDial says that dialing with that generation has ended, whether or not it led
+// to a connection. True if there is one.
+func (e *Engine) EndDial(process int, generation uint32) bool {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dialing = false
+	if l.tried == generation {
+		l.dialing = false
+	}
 	return l.conn != nil
 }
 
-// attachLocked gives a link its connection. The error says why it needs none.
-func (e *Engine) attachLocked(process int, conn transport.Conn, generation uint32, dialed bool) error {
+// refusesLocked is why the link does not take a connection of that generation,
+// which this process has dialed or not; nil if it does.
+func (l *link) refusesLocked(generation uint32, dialed bool) error {
+	switch {
+	case l.e.closed.Load():
+		return ErrClosed
+	case l.fenced:
+		return fmt.Errorf("process %d: %w", l.process, ErrFenced)
+	case l.conn != nil && l.firmLocked():
+		return fmt.Errorf("process %d is connected, and not to be moved", l.process)
+	case generation <= l.generation:
+		return fmt.Errorf("the connection to process %d is newer", l.process)
+	case !dialed && l.dialing && (generation < l.tried || generation == l.tried && l.e.cfg.Process < l.process):
+		return fmt.Errorf("process %d is being dialed", l.process)
+	}
+	return nil
+}
+
+// firmLocked: what is sent over the connection is kept nowhere, so it must not be
+// given up.
+func (l *link) firmLocked() bool { return l.stable || !l.keeps }
+
+// attach gives a link its connection. The error says why it does not take it.
+// Polling is held.
+func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dialed bool) error {
 	l := e.links[process]
-	l.unplace()
+	b := l.placedIn()
+	if b != nil {
+		b.mu.Lock() // comes before the link's
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case e.closed.Load():
-		return ErrClosed
-	case generation <= l.generation:
-		return fmt.Errorf("the connection to process %d is newer", process)
-	case !dialed && l.dialing && e.cfg.Process < process:
-		return fmt.Errorf("process %d is being dialed", process)
+	err := l.refusesLocked(generation, dialed)
+	if err == nil && !dialed {
+		err = conn.Send(e.Greeting(generation))
 	}
-	if !dialed {
-		if err := conn.Send(e.Greeting(generation)); err != nil {
-			return err
-		}
+	if err == nil {
+		l.unplaceLocked()
+	}
+	if b != nil {
+		b.mu.Unlock()
+	}
+	if err != nil {
+		return err
 	}
 	if l.conn != nil {
 		l.detach()
@@ -80,99 +129,6 @@ func (e *Engine) attachLocked(process int, conn transport.Conn, generation uint3
 	}
 	return nil
 }
-
-// Greeting is the first message of either process on a connection.
-func (e *Engine) Greeting(generation uint32) transport.Message {
-	header, body := make([]byte, wire.HeaderLen), make([]byte, wire.GreetingLen)
-	(&wire.Header{Kind: wire.Hello}).Put(header)
-	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation}.Put(body)
-	return transport.Message{Header: header, Body: body}
-}
-
-// A Greeter waits for the greeting of the other process on a connection, and
-// attaches the connection to that process's link.
-type Greeter struct {
-	e      *Engine
-	conn   transport.Conn
-	dialed bool
-	link   *link
-	body   [wire.GreetingLen]byte
-	err    error
-}
-
-// Greet begins to wait on conn, which this process has dialed or accepted.
-func (e *Engine) Greet(conn transport.Conn, dialed bool) *Greeter {
-	return &Greeter{e: e, conn: conn, dialed: dialed}
-}
-
-// Poll looks for the greeting. When it is done the engine has the connection,
-// or the error says why not; then it is closed.
-func (g *Greeter) Poll() (done bool, err error) {
-	g.e.polling.Lock()
-	_, err = g.conn.Poll(g)
-	g.e.shut()
-	g.e.leave()
-	switch {
-	case g.link != nil:
-		return true, nil
-	case g.err != nil:
-		err = g.err
-	}
-	if err != nil {
-		g.conn.Close()
-		return true, err
-	}
-	return false, nil
-}
-
-// Place implements transport.Receiver.
-func (g *Greeter) Place(header []byte, n int) []byte {
-	if g.link != nil {
-		return g.link.Place(header, n)
-	}
-	var h wire.Header
-	if err := h.Parse(header); err != nil {
-		g.refuse(err)
-	} else if h.Kind != wire.Hello || n != wire.GreetingLen {
-		g.refuse(fmt.Errorf("%v of %d bytes comes before a greeting", h.Kind, n))
-	}
-	return g.body[:]
-}
-
-// Arrived implements transport.Receiver.
-func (g *Greeter) Arrived(header, body []byte) {
-	if g.link != nil {
-		g.link.Arrived(header, body)
-		return
-	}
-	if g.err != nil {
-		return
-	}
-	hello, err := wire.ParseGreeting(body)
-	switch {
-	case err != nil:
-		g.refuse(err)
-	case hello.Version != wire.Version:
-		g.refuse(fmt.Errorf("version %d of the format on the wire, this process has %d: start all processes from the same build", hello.Version, wire.Version))
-	case int(hello.Process) >= len(g.e.links) || g.e.links[hello.Process] == nil:
-		g.refuse(fmt.Errorf("there is no process %d", hello.Process))
-	default:
-		if err := g.e.attachLocked(int(hello.Process), g.conn, hello.Generation, g.dialed); err != nil {
-			g.refuse(err)
-			return
-		}
-		g.link = g.e.links[hello.Process]
-	}
-}
-
-func (g *Greeter) refuse(err error) {
-	if g.err == nil {
-		g.err = fmt.Errorf("connection from %s: %w", g.conn.Peer(), err)
-	}
-}
-
-// Pulled implements transport.Receiver.
-func (g *Greeter) Pulled(id uint64, err error) { g.link.Pulled(id, err) }
 
 // detach drops the connection: what was under way is sent again over the next
 // one, and what had begun to arrive is expected again. Polling and mu are held.
@@ -227,7 +183,8 @@ func (l *link) lost(err error) {
 	}
 	again := l.keeps && !l.stable && l.bad == nil
 	l.detach()
-	if again {
+	l.why = err
+	if again && !l.wanted && !l.fenced {
 		l.wanted = true
 		l.e.cfg.Connect(l.process)
 	}
@@ -240,24 +197,38 @@ func (l *link) lost(err error) {
 }
 
 // unplace gives back what the message that had begun to arrive was placed in.
+// Polling is held.
 func (l *link) unplace() {
-	in := &l.lanes[0]
-	if !in.placed {
-		return
+	if b := l.placedIn(); b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 	}
-	in.placed = false
-	if in.stream == nil {
+	l.unplaceLocked()
+}
+
+// placedIn is the box for which a message has begun to arrive; nil if none has.
+func (l *link) placedIn() *Box {
+	if in := &l.lanes[0]; in.placed && in.stream != nil {
+		return in.stream.box
+	}
+	return nil
+}
+
+// unplaceLocked is unplace where the box of that message is locked.
+func (l *link) unplaceLocked() {
+	in := &l.lanes[0]
+	placed := in.placed
+	in.placed, l.lanes[1].placed = false, false
+	if !placed || in.stream == nil {
 		return
 	}
 	b := in.stream.box
-	b.mu.Lock()
 	if in.op != nil {
 		b.posted.list(in.op).insert(in.op)
 	}
 	if in.arrival != nil {
 		b.freeArrivalLocked(in.arrival)
 	}
-	b.mu.Unlock()
 	in.op, in.arrival = nil, nil
 }
 

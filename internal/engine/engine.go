@@ -116,6 +116,7 @@ type Engine struct {
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
+	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling

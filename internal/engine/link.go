@@ -40,6 +40,7 @@ type link struct {
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged
 	eager      int              // longest eager message
+	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
 	dialing    bool             // this process dials the other
 	wanted     bool             // Connect was called and has not answered
@@ -61,15 +62,24 @@ type link struct {
 	envScratch  [wire.EnvelopeLen]byte
 	parts       []*op // receives whose bodies come as Data
 
+	// What messages do not need.
+	tried               uint32 // generation with which this process dials, or dialed last
+	fenced              bool   // the other is refused
+	why                 error  // the last connection was lost
+	drained, pings      uint64 // how often pump was left with nothing; Pings sent
+	peerPace, peerPaces uint64 // what the last Ping said, and how many did
+
 	// The receiving half, guarded by Engine.polling.
 	lanes     [2]incoming
 	dirty     []*stream // whose acks the peer has not been told
 	owedBytes int       // cost of what it has not been told
+	got       uint64    // bytes that arrived
 	ackSoon   bool      // the peer waits to be told
 	starting  []pull
 	pulls     []*op // under way, by id
 	freePulls []uint32
-	bad       error // what the peer did that cannot be
+	bad       error  // what the peer did that cannot be
+	heard     uint64 // grows with what arrives over a connection that is not stable; read by others
 }
 
 type stuckLane uint8
@@ -100,6 +110,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
 		if sent = err == nil; sent {
 			s.sent++
+			l.sent += uint64(len(body))
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
@@ -108,6 +119,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
 		s.sent++
+		l.sent += uint64(len(body))
 		l.own(x, body)
 		l.keep(x)
 		if err := l.transmit(x); err != nil {
@@ -141,6 +153,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	x := l.newEntry(s)
 	l.number(&x.header, s, b, m, kind)
 	s.sent++
+	l.sent += uint64(len(body))
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
@@ -158,7 +171,7 @@ func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind
 func (l *link) enqueue(x *entry) {
 	x.queued = true
 	l.queue.push(x)
-	if l.conn == nil && !l.wanted && l.broken == nil {
+	if l.conn == nil && !l.wanted && !l.fenced && l.broken == nil {
 		l.wanted = true
 		l.e.cfg.Connect(l.process)
 	}
@@ -248,19 +261,24 @@ func (l *link) flush(now bool) {
 }
 
 // pump sends what can be sent now of what waits, in order: control messages
-// before others, and neither behind bodies in parts.
-func (l *link) pump() {
+// before others, and neither behind bodies in parts. True if the connection would
+// take more.
+func (l *link) pump() (goesOn bool) {
 	if l.conn == nil || l.broken != nil {
-		return
+		return false
 	}
 	for l.broken == nil && l.pumpOne() {
 	}
-	l.pumpBulk()
+	goesOn = l.pumpBulk()
 	if !l.stable {
 		l.flush(true)
 	}
 	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
 	l.attention.Set(more)
+	if !more && l.queue.head == nil {
+		l.drained++
+	}
+	return goesOn
 }
 
 // pumpOne sends one control message or entry; false if none can go now.
@@ -335,9 +353,17 @@ func (l *link) admit(x *entry) bool {
 	return true
 }
 
-// pumpBulk sends bodies in parts, each as large as the connection takes.
-func (l *link) pumpBulk() {
-	for len(l.bulk) > 0 && l.broken == nil {
+// bulkAtOnce is how many bytes of bodies in parts are sent before others may have
+// the link.
+const bulkAtOnce = 1 << 20
+
+// pumpBulk sends bodies in parts, each as large as the connection takes. True if
+// the connection would take more.
+func (l *link) pumpBulk() (more bool) {
+	for sent := uint64(0); len(l.bulk) > 0 && l.broken == nil; {
+		if sent >= bulkAtOnce {
+			return true
+		}
 		x := l.bulk[0]
 		n := min(x.end-x.off, uint64(l.conn.MaxBody()))
 		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: l.e.cfg.Epoch, Seq: x.header.Seq, Ack: x.off}
@@ -347,13 +373,15 @@ func (l *link) pumpBulk() {
 			if !errors.Is(err, transport.ErrFull) {
 				l.broken = err
 			}
-			return
+			return false
 		}
+		sent += n
 		if x.off += n; x.off == x.end {
 			l.bulk = slices.Delete(l.bulk, 0, 1)
 			x.streaming = false
 		}
 	}
+	return false
 }
 
 // control queues a message about a stream and sends it if it can go now.
@@ -369,7 +397,7 @@ func (l *link) acknowledged(s *stream, n uint64) {
 		return
 	}
 	if n > s.sent {
-		l.bad = fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent)
+		l.refuse(fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent))
 		return
 	}
 	s.acked = n
@@ -394,9 +422,9 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	if x == nil || x.header.Kind != wire.Offer {
 		return // a repetition, after the connection was made again
 	}
-	if x.streaming {
-		l.bulk = slices.DeleteFunc(l.bulk, func(o *entry) bool { return o == x })
-		x.streaming = false
+	if x.streaming { // a part of what it is waiting for may have left
+		l.refuse(fmt.Errorf("message %d of rank %d is done before its body was sent", seq, s.box.rank))
+		return
 	}
 	if x.ticketed {
 		l.puller.Withdraw(x.env.Ticket)
@@ -420,14 +448,15 @@ func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 		return
 	}
 	if span.End > uint64(len(x.body)) || span.Offset == span.End {
-		l.bad = fmt.Errorf("accepted bytes %d to %d of a message of %d bytes", span.Offset, span.End, len(x.body))
+		l.refuse(fmt.Errorf("accepted bytes %d to %d of a message of %d bytes", span.Offset, span.End, len(x.body)))
 		return
 	}
-	x.off, x.end = span.Offset, span.End
-	if !x.streaming {
-		x.streaming = true
-		l.bulk = append(l.bulk, x)
+	if x.streaming {
+		l.refuse(fmt.Errorf("message %d of rank %d is accepted again before its body was sent", seq, s.box.rank))
+		return
 	}
+	x.off, x.end, x.streaming = span.Offset, span.End, true
+	l.bulk = append(l.bulk, x)
 	l.attend()
 }
 

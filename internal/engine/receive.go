@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -23,6 +25,8 @@ type incoming struct {
 // maxControl is the longest body of a control message.
 const maxControl = 1 << 10
 
+var errTwoAtOnce = errors.New("a message begins before the one before it in its lane has ended")
+
 // Place implements transport.Receiver: it matches the message, so that its body
 // is written where the program wants it.
 func (l *link) Place(header []byte, n int) []byte {
@@ -31,9 +35,17 @@ func (l *link) Place(header []byte, n int) []byte {
 		in = &l.lanes[1]
 	}
 	h := &in.header
+	if in.placed || l.bad != nil { // the lane's message would never end, or nothing counts any more
+		l.refuse(errTwoAtOnce)
+		return nil
+	}
 	in.op, in.arrival, in.stream, in.length, in.placed = nil, nil, nil, n, true
 	if err := h.Parse(header); err != nil {
 		l.refuse(err)
+		return nil
+	}
+	if h.Epoch != l.e.cfg.Epoch {
+		l.refuse(fmt.Errorf("%v of epoch %d, this is epoch %d", h.Kind, h.Epoch, l.e.cfg.Epoch))
 		return nil
 	}
 	if h.Kind != wire.Eager {
@@ -63,6 +75,9 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		l.mu.Lock()
 		l.acknowledged(s, h.Ack)
 		l.mu.Unlock()
+		if l.bad != nil {
+			return nil
+		}
 	}
 	in.stream = s
 	if h.Seq > s.got+1 {
@@ -155,10 +170,10 @@ func (l *link) Arrived(header, body []byte) {
 	if wire.Kind(header[0]) == wire.Data {
 		in = &l.lanes[1]
 	}
-	in.placed = false
 	if l.bad != nil {
-		return
+		return // lost gives back what was placed
 	}
+	in.placed = false
 	switch h := &in.header; h.Kind {
 	case wire.Eager:
 		l.arrivedEager(in)
@@ -254,6 +269,8 @@ func (l *link) offeredAgain(s *stream, h *wire.Header) {
 
 func (l *link) arrivedData(in *incoming, n int) {
 	o := in.op
+	l.got += uint64(n)
+	release.Store64(&l.heard, l.heard+1)
 	if o.got += uint64(n); o.got < o.want {
 		return
 	}
@@ -272,6 +289,7 @@ func (l *link) arrivedData(in *incoming, n int) {
 func (l *link) arrivedControl(h *wire.Header, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	release.Store64(&l.heard, l.heard+1)
 	switch h.Kind {
 	case wire.Done, wire.Accept:
 		s := l.streamOf(h.Dest, h.Source) // they speak of our message
@@ -305,6 +323,16 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 		l.retracted(h)
 	case wire.Press:
 		l.pressed = h.Flags&wire.Pressed != 0
+	case wire.Ping:
+		if h.Ack > 0 {
+			l.peerPace = h.Ack
+			l.peerPaces++
+		}
+		if l.ctl.size() == 0 { // what is there to send is as good, and who only asks gets no queue
+			l.control(wire.Header{Kind: wire.Pong, Seq: h.Seq}, nil)
+			l.pump()
+		}
+	case wire.Pong:
 	default:
 		l.refuse(fmt.Errorf("unexpected %v", h.Kind))
 	}
@@ -427,6 +455,7 @@ func (l *link) Pulled(id uint64, err error) {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
 		return
 	}
+	l.got += o.want
 	l.mu.Lock()
 	l.answer(o)
 	l.mu.Unlock()
@@ -436,7 +465,9 @@ func (l *link) Pulled(id uint64, err error) {
 // received notes that the next message of s, of n bytes, is here.
 func (l *link) received(s *stream, seq uint64, n int) {
 	s.got = seq
+	l.got += uint64(n)
 	if l.keeps && !l.stable {
+		release.Store64(&l.heard, l.heard+1)
 		s.acks.Store(seq)
 		l.owe(s, n)
 	}

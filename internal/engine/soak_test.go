@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/mem"
@@ -30,10 +31,19 @@ var (
 // tag, mode and order among four ranks in three processes, while connections
 // are cut at random. Each message carries its number; each pair's must arrive
 // once and in order, and the log must keep its bound.
+//
+// With several networks the cables of all but the last are pulled and plugged in at
+// random too, so that messages change paths while they are under way.
 func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
+	for _, networks := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d networks", networks), func(t *testing.T) { soak(t, networks) })
+	}
+}
+
+func soak(t *testing.T, networks int) {
 	const logBytes, ranks = 1 << 20, 4
 	cutter := new(cutter)
-	w := newWorldOn(t, engine.Config{Keep: true, LogBytes: logBytes, Unexpected: 256 << 10}, cutter.listen(t), 1, 2, 1)
+	w := newWorldAt(t, engine.Config{Keep: true, LogBytes: logBytes, Unexpected: 256 << 10}, cutter.listen(t, networks), 1, 2, 1)
 	perPair := *soakMessages / (ranks * ranks)
 	ctx, stop := context.WithCancel(t.Context())
 	var chaos sync.WaitGroup
@@ -46,6 +56,7 @@ func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
 				if cutter.cut(rng) {
 					cuts++
 				}
+				cutter.pull(rng)
 				for _, e := range w.engines {
 					if held := e.Logged(); held > 2*logBytes {
 						t.Errorf("the logs of a process hold %d bytes, their bound is %d", held, 2*logBytes)
@@ -75,27 +86,57 @@ func TestEveryMessageOnceWhileConnectionsAreCut(t *testing.T) {
 		require.NoError(t, e.Drain(t.Context()))
 	}
 	require.Positive(t, cuts, "nothing was cut")
-	t.Logf("%d messages, %d cuts", perPair*ranks*ranks, cuts)
-}
-
-// A cutter keeps the connections that endpoints make, to cut them.
-type cutter struct {
-	mu    sync.Mutex // guards conns
-	conns []transport.Conn
-}
-
-// listen makes the endpoints of a world on the network that the flag names.
-func (c *cutter) listen(t *testing.T) func(process int) transport.Endpoint {
-	network := mem.NewNetwork(mem.Options{})
-	return func(process int) transport.Endpoint {
-		if *soakNetwork == "tcp" {
-			e, err := tcp.Listen(t.Context(), tcp.Options{})
-			require.NoError(t, err)
-			return &cuttable{e, c}
+	switches := 0
+	for _, f := range w.fabrics {
+		for _, l := range f.Links() {
+			switches += l.Switches
 		}
-		e, err := network.Listen(fmt.Sprint(process))
-		require.NoError(t, err)
-		return &cuttable{e, c}
+	}
+	t.Logf("%d messages, %d cuts, %d changes of path", perPair*ranks*ranks, cuts, switches)
+	if networks > 1 {
+		require.Positive(t, switches, "no path was left")
+	}
+}
+
+// A cutter keeps the connections that endpoints make, to cut them, and the
+// networks, to pull their cables.
+type cutter struct {
+	mu       sync.Mutex // guards conns
+	conns    []transport.Conn
+	networks []*mem.Network
+}
+
+// listen makes the endpoints of a world on that many networks of the kind that the
+// flag names.
+func (c *cutter) listen(t *testing.T, networks int) func(process int) []fabric.Network {
+	for range networks {
+		c.networks = append(c.networks, mem.NewNetwork(mem.Options{}))
+	}
+	return func(process int) (all []fabric.Network) {
+		for i, network := range c.networks {
+			var e transport.Endpoint
+			var err error
+			if *soakNetwork == "tcp" {
+				e, err = tcp.Listen(t.Context(), tcp.Options{})
+			} else {
+				e, err = network.Listen(fmt.Sprint(process))
+			}
+			require.NoError(t, err)
+			all = append(all, fabric.Network{Class: topology.SAN + topology.Class(i), Endpoint: &cuttable{e, c}})
+		}
+		return all
+	}
+}
+
+// pull pulls or plugs in the cable of a network, but of the last one.
+func (c *cutter) pull(rng *rand.Rand) {
+	if len(c.networks) == 1 {
+		return
+	}
+	if n := c.networks[rng.IntN(len(c.networks)-1)]; rng.IntN(2) == 0 {
+		n.Pull()
+	} else {
+		n.Plug()
 	}
 }
 

@@ -125,7 +125,7 @@ var noStreams streamPage
 
 // at is the stream of r, made if it is not there.
 func (t *streamTable) at(r topology.Rank) *stream {
-	if s := t.pages[uint32(r)/pageStreams].Load()[uint32(r)%pageStreams].Load(); s != nil {
+	if s := t.known(r); s != nil {
 		return s
 	}
 	return t.make(r)

@@ -78,7 +78,7 @@ func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
 func (e *Engine) spinFor(g *goal) bool {
 	var s spin
 	for {
-		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
+		if len(*e.active.Load()) > 0 && e.tryPolling() {
 			for {
 				moved := e.pollAll()
 				if g.reached() {
@@ -90,6 +90,10 @@ func (e *Engine) spinFor(g *goal) bool {
 				} else if e.pause(&s, true) {
 					e.leave()
 					return false
+				}
+				if e.guests.Load() > 0 {
+					e.leave()
+					break
 				}
 			}
 		}
@@ -187,6 +191,16 @@ func (e *Engine) pollAll() (moved bool) {
 	return moved
 }
 
+// tryPolling takes polling if nobody has it, nor waits in enter.
+func (e *Engine) tryPolling() bool { return e.guests.Load() == 0 && e.polling.TryLock() }
+
+// pollWhile polls until nothing moves, or somebody waits in enter. Polling is
+// held.
+func (e *Engine) pollWhile() {
+	for e.pollAll() && e.guests.Load() == 0 {
+	}
+}
+
 // service does what is due on a link besides polling its connection: true if
 // that was something to poll on for. Polling is held.
 func (l *link) service() bool {
@@ -200,21 +214,20 @@ func (l *link) service() bool {
 		l.tellPress()
 	}
 	pulls := len(l.pulling) > 0
-	l.pump()
+	goesOn := l.pump()
 	l.mu.Unlock()
 	if pulls {
 		l.startPulls()
 	}
-	return pulls
+	return pulls || goesOn
 }
 
 // Progress polls until nothing moves, unless somebody else does.
 func (e *Engine) Progress() {
-	if len(*e.active.Load()) == 0 || !e.polling.TryLock() {
+	if len(*e.active.Load()) == 0 || !e.tryPolling() {
 		return
 	}
-	for e.pollAll() {
-	}
+	e.pollWhile()
 	e.leave()
 }
 
@@ -241,7 +254,7 @@ func (e *Engine) leave() {
 
 // seeToParked has somebody woken for who sleeps, if nobody polls for them.
 func (e *Engine) seeToParked() {
-	for e.parked.Load() != 0 && !e.armed.Load() && e.polling.TryLock() {
+	for e.parked.Load() != 0 && !e.armed.Load() && e.tryPolling() {
 		idle := !e.pollAll()
 		if idle {
 			e.arm()
@@ -309,11 +322,10 @@ func (e *Engine) watch() {
 			last = polls
 			continue
 		}
-		if e.armed.Load() && !e.attention() || !e.polling.TryLock() {
+		if e.armed.Load() && !e.attention() || !e.tryPolling() {
 			continue
 		}
-		for e.pollAll() {
-		}
+		e.pollWhile()
 		e.arm()
 		e.polling.Unlock()
 	}
@@ -380,9 +392,8 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		if why := w.told.Load(); why != nil && !firm {
 			return why
 		}
-		if len(*e.active.Load()) > 0 && e.polling.TryLock() {
-			for e.pollAll() {
-			}
+		if len(*e.active.Load()) > 0 && e.tryPolling() {
+			e.pollWhile()
 			if g.reached() {
 				e.leave()
 				return nil

@@ -28,7 +28,23 @@ func newWorld(t testing.TB, cfg engine.Config, ranks ...int) *world {
 }
 
 func newWorldOn(t testing.TB, cfg engine.Config, listen func(process int) transport.Endpoint, ranks ...int) *world {
-	w := &world{network: mem.NewNetwork(mem.Options{})}
+	network := mem.NewNetwork(mem.Options{})
+	w := newWorldAt(t, cfg, func(process int) []fabric.Network {
+		ep := listen(process)
+		if ep == nil {
+			mine, err := network.Listen(fmt.Sprint(process))
+			require.NoError(t, err)
+			ep = mine
+		}
+		return []fabric.Network{{Endpoint: ep}}
+	}, ranks...)
+	w.network = network
+	return w
+}
+
+// newWorldAt is newWorld on the networks that listen makes.
+func newWorldAt(t testing.TB, cfg engine.Config, listen func(process int) []fabric.Network, ranks ...int) *world {
+	w := new(world)
 	next := topology.Rank(0)
 	for _, n := range ranks {
 		var of []topology.Rank
@@ -40,13 +56,7 @@ func newWorldOn(t testing.TB, cfg engine.Config, listen func(process int) transp
 	}
 	addrs := make([][]fabric.Addr, len(ranks))
 	for i := range ranks {
-		ep := listen(i)
-		if ep == nil {
-			mine, err := w.network.Listen(fmt.Sprint(i))
-			require.NoError(t, err)
-			ep = mine
-		}
-		f := fabric.New(len(ranks), fabric.Options{Process: i, Networks: []fabric.Network{{Endpoint: ep}}, Log: slog.New(slog.DiscardHandler)})
+		f := fabric.New(len(ranks), fabric.Options{Process: i, Networks: listen(i), Log: slog.New(slog.DiscardHandler)})
 		c := cfg
 		c.Process = i
 		c.Connect = f.Connect

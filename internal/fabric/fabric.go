@@ -1,14 +1,18 @@
 // Package fabric connects the processes of a job: it dials and accepts on every
-// network that this process has, and hands the connections to its engine.
+// network that this process has, hands the connections to its engine, and moves
+// them to another path when one fails or a better one works. What it does is
+// decided by package paths.
 package fabric
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
@@ -22,6 +26,11 @@ type Options struct {
 	Networks []Network     // best first; Close closes their endpoints
 	Patience time.Duration // how long to try to reach a process. Zero means 30 s.
 	Log      *slog.Logger
+
+	// Authenticate tells which process a certificate is of. With it, who comes from
+	// another host must have one, and be the process it says it is. Nil: nobody is
+	// asked.
+	Authenticate func(cert *x509.Certificate) (process int, err error)
 }
 
 // A Network that this process has.
@@ -37,25 +46,28 @@ type Addr struct {
 }
 
 // A Fabric owns the endpoints of a process and the goroutines that dial and
-// accept on them.
+// accept on them. All methods may be called by any goroutine.
 type Fabric struct {
-	opt   Options
-	wants chan int // processes to connect to; one slot for each
-	ctx   context.Context
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	opt  Options
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	wanted []atomic.Bool // by process: Connect was called
+	wake   chan struct{} // there is one of them, or somebody to watch
 
 	engine *engine.Engine // set by Start
-	addrs  [][]Addr       // of each process; set by Start
+
+	mu     sync.Mutex // guards what follows; held for no I/O
+	pairs  []*pair    // by process; nil for this one; made by Start
+	ticked time.Time
+	refusals
 }
 
 // New makes a Fabric for a job of that many processes. It does nothing until
 // Start.
 func New(processes int, opt Options) *Fabric {
-	if opt.Patience == 0 {
-		opt.Patience = 30 * time.Second
-	}
-	f := &Fabric{opt: opt, wants: make(chan int, processes)}
+	f := &Fabric{opt: opt, wanted: make([]atomic.Bool, processes), wake: make(chan struct{}, 1)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -69,23 +81,36 @@ func (f *Fabric) Addrs() []Addr {
 	return addrs
 }
 
-// Connect asks for a connection to a process; it is engine.Config.Connect. A
-// process has one such wish at a time, so there is room for it.
+// Connect asks for a connection to a process; it is engine.Config.Connect.
 func (f *Fabric) Connect(process int) {
+	f.wanted[process].Store(true)
+	f.look()
+}
+
+// look has run look at what is wanted.
+func (f *Fabric) look() {
 	select {
-	case f.wants <- process:
+	case f.wake <- struct{}{}:
 	default:
-		panic("fabric: the same process was asked for twice")
 	}
 }
 
 // Start begins to accept and dial for e. addrs says where each process is.
 func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
-	f.engine, f.addrs = e, addrs
-	for _, n := range f.opt.Networks {
-		f.done.Go(func() { f.accept(n.Endpoint) })
+	f.engine = e
+	f.mu.Lock()
+	for process := range addrs {
+		var p *pair
+		if process != f.opt.Process {
+			p = newPair(f, process, addrs[process])
+		}
+		f.pairs = append(f.pairs, p)
 	}
-	f.done.Go(f.dialAll)
+	f.mu.Unlock()
+	for i := range f.opt.Networks {
+		f.done.Go(func() { f.accept(&f.opt.Networks[i]) })
+	}
+	f.done.Go(f.run)
 }
 
 // Close stops dialing and accepting, closes the endpoints and waits. The engine
@@ -100,7 +125,84 @@ func (f *Fabric) Close() {
 	f.done.Wait()
 }
 
-func (f *Fabric) accept(ep transport.Endpoint) {
+// Fence ends the connection to a process that was declared dead, and refuses it
+// from now on.
+func (f *Fabric) Fence(process int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pairs[process]
+	p.fenced = true
+	for path := range p.attempts {
+		p.drop(path)
+	}
+	f.engine.Fence(process)
+}
+
+// How often pairs with several paths are looked at: while something is under way,
+// and while nothing is.
+const (
+	busyTick = 5 * time.Millisecond
+	idleTick = 25 * time.Millisecond
+)
+
+// run feeds the pairs with what the engine wants and with time. While there is
+// nothing to watch it sleeps.
+func (f *Fabric) run() {
+	tick := time.NewTimer(time.Hour)
+	defer tick.Stop()
+	for {
+		var due bool
+		select {
+		case <-f.wake:
+		case <-tick.C:
+			due = true
+		case <-f.ctx.Done():
+			return
+		}
+		if next := f.round(due); next > 0 {
+			tick.Reset(next)
+		} else {
+			tick.Stop()
+		}
+	}
+}
+
+// round looks at all pairs, and says when to look again; 0 if not before
+// something is wanted. due: time has passed.
+func (f *Fabric) round(due bool) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	held := now.Sub(f.ticked) > 4*idleTick // this process itself was held up, or did not look
+	next := time.Duration(0)
+	for process, p := range f.pairs {
+		if p == nil {
+			continue
+		}
+		if f.wanted[process].Swap(false) {
+			p.want(now)
+		}
+		if due && p.watched() {
+			p.tick(now, held)
+		}
+		switch {
+		case !p.watched():
+		case p.busy():
+			next = busyTick
+		case next == 0:
+			next = idleTick
+		}
+	}
+	if due {
+		f.ticked = now
+	} else if next > 0 { // the time since the last tick still runs
+		next = max(time.Millisecond, min(next, next-now.Sub(f.ticked)))
+	}
+	return next
+}
+
+func (f *Fabric) accept(n *Network) {
+	ep := n.Endpoint
 	for {
 		conn, err := ep.Accept(f.ctx)
 		switch {
@@ -110,20 +212,35 @@ func (f *Fabric) accept(ep transport.Endpoint) {
 			f.opt.Log.Warn("accept", "addr", ep.Addr(), "err", err)
 			continue
 		}
-		f.done.Go(func() {
-			if err := f.greet(f.ctx, conn, false); err != nil {
-				f.opt.Log.Debug("connection refused", "peer", conn.Peer(), "err", err)
-			}
-		})
+		f.done.Go(func() { f.welcome(n, conn) })
 	}
 }
 
-// greet exchanges greetings on a connection; then it is the engine's. Otherwise
-// it is closed.
-func (f *Fabric) greet(ctx context.Context, conn transport.Conn, dialed bool) error {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
-	defer stop()
-	g := f.engine.Greet(conn, dialed)
+// welcome greets who has dialed this process.
+func (f *Fabric) welcome(n *Network, conn transport.Conn) {
+	g := f.engine.Greet(conn, false)
+	err := f.vouch(g, conn, n.Class)
+	if err == nil {
+		ctx, stop := context.WithTimeout(f.ctx, guestStays)
+		defer stop()
+		err = poll(ctx, g, conn)
+	}
+	if err != nil {
+		f.refused(err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pairs[g.Process()]
+	p.attached(p.find(n, conn.Peer()), g.Generation(), false)
+}
+
+// guestStays is how long a connection may take to its second greeting: it may have
+// been made to see whether the path works.
+const guestStays = 10 * time.Second
+
+// poll waits until g is done.
+func poll(ctx context.Context, g *engine.Greeter, conn transport.Conn) error {
 	woken := make(chan struct{}, 1)
 	for {
 		if done, err := g.Poll(); done {
@@ -139,75 +256,14 @@ func (f *Fabric) greet(ctx context.Context, conn transport.Conn, dialed bool) er
 		case <-woken:
 		case <-ctx.Done():
 			conn.Close()
-			return ctx.Err()
+			return fmt.Errorf("greeting of %s: %w", conn.Peer(), ctx.Err())
 		}
 	}
 }
 
-func (f *Fabric) dialAll() {
-	for {
-		select {
-		case p := <-f.wants:
-			f.done.Go(func() { f.dial(p) })
-		case <-f.ctx.Done():
-			return
-		}
-	}
+// fail ends the job. It is called with locks held, and telling may take a while.
+func (f *Fabric) fail(process int, err error) {
+	f.done.Go(func() { f.engine.Fail(fmt.Errorf("process %d cannot be reached: %w", process, err)) })
 }
 
-// dial connects to a process, on the best network that it has too. If the other
-// process is faster, that is as good.
-func (f *Fabric) dial(process int) {
-	ctx, stop := context.WithTimeout(f.ctx, f.opt.Patience)
-	defer stop()
-	ep, addr := f.choose(process)
-	if ep == nil {
-		f.engine.Fail(fmt.Errorf("no network in common with process %d: it has %v, this process %v", process, f.addrs[process], f.Addrs()))
-		return
-	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		generation, ok := f.engine.Dial(process)
-		if !ok {
-			return
-		}
-		err := f.try(ctx, ep, addr, generation)
-		if f.engine.EndDial(process) {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			if f.ctx.Err() == nil {
-				f.engine.Fail(fmt.Errorf("process %d cannot be reached at %s: %w", process, addr, errors.Join(err, ctx.Err())))
-			}
-			return
-		}
-	}
-}
-
-// try dials once.
-func (f *Fabric) try(ctx context.Context, ep transport.Endpoint, addr transport.Addr, generation uint32) error {
-	conn, err := ep.Dial(ctx, addr)
-	if err != nil {
-		return err
-	}
-	if err = conn.Send(f.engine.Greeting(generation)); err == nil {
-		err = conn.Flush()
-	}
-	if err != nil {
-		conn.Close()
-		return err
-	}
-	return f.greet(ctx, conn, true)
-}
-
-func (f *Fabric) choose(process int) (transport.Endpoint, transport.Addr) {
-	for _, n := range f.opt.Networks {
-		for _, a := range f.addrs[process] {
-			if a.Class == n.Class && a.Addr.Network() == n.Endpoint.Addr().Network() {
-				return n.Endpoint, a.Addr
-			}
-		}
-	}
-	return nil, ""
-}
+var errNoNetwork = errors.New("no network in common")

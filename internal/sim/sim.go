@@ -19,13 +19,14 @@ import (
 // Tally counts what happened in runs, so that a test can tell that what it is
 // for did happen.
 type Tally struct {
-	Messages, Cuts, Connections, DoubleDials, CancelledReceives, CancelledSends, RetractedSends, Probes, Steps int
+	Messages, Cuts, Connections, Changes, DoubleDials, CancelledReceives, CancelledSends, RetractedSends, Probes, Steps int
 }
 
 func (t *Tally) add(o Tally) {
 	t.Messages += o.Messages
 	t.Cuts += o.Cuts
 	t.Connections += o.Connections
+	t.Changes += o.Changes
 	t.DoubleDials += o.DoubleDials
 	t.CancelledReceives += o.CancelledReceives
 	t.CancelledSends += o.CancelledSends
@@ -94,8 +95,10 @@ type got struct{ order, number int }
 // A dial is a process's attempt to connect to another.
 type dial struct {
 	from, to int
+	over     uint32 // generation of the connection that it is to replace
 	conn     *mem.Conn
 	greet    *engine.Greeter
+	with     uint32 // generation
 }
 
 func newJob(seed uint64) *job {
@@ -240,6 +243,9 @@ func (s *job) connect() error {
 		}
 		return nil
 	}
+	if s.rng.IntN(40) == 0 && !s.quiet {
+		s.change()
+	}
 	if len(s.dials) == 0 {
 		return nil
 	}
@@ -247,7 +253,7 @@ func (s *job) connect() error {
 	d := s.dials[i]
 	e := s.engines[d.from]
 	if d.conn == nil {
-		generation, ok := e.Dial(d.to)
+		generation, ok := e.Dial(d.to, d.over)
 		if !ok {
 			s.drop(i)
 			return nil
@@ -258,8 +264,8 @@ func (s *job) connect() error {
 			}
 		}
 		there, here := s.network.Pipe("mem:a", "mem:b")
-		d.conn, d.greet = here, e.Greet(here, true)
-		here.Send(e.Greeting(generation)) // if it is cut already, Poll says so
+		d.conn, d.greet, d.with = here, e.Greet(here, true), generation
+		d.greet.Take(generation) // if it is cut already, Poll says so
 		s.greets = append(s.greets, s.engines[d.to].Greet(there, false))
 		return nil
 	}
@@ -269,13 +275,28 @@ func (s *job) connect() error {
 	}
 	if err == nil {
 		s.tally.Connections++
+		if d.over > 0 {
+			s.tally.Changes++
+		}
 	}
-	if e.EndDial(d.to) {
+	if e.EndDial(d.to, d.with) || err == nil {
 		s.drop(i)
 	} else {
-		d.conn, d.greet = nil, nil // and again
+		d.conn, d.greet, d.over = nil, nil, 0 // and again
 	}
 	return nil
+}
+
+// change begins to replace a connection that is well, as one does for a better
+// path. Where the process dials the other already, it does not.
+func (s *job) change() {
+	from, to := s.rng.IntN(len(s.engines)), s.rng.IntN(len(s.engines))
+	if from == to || slices.ContainsFunc(s.dials, func(d *dial) bool { return d.from == from && d.to == to }) {
+		return
+	}
+	if i := s.engines[from].Link(to); i.Conn != nil {
+		s.dials = append(s.dials, &dial{from: from, to: to, over: i.Generation})
+	}
 }
 
 func (s *job) drop(i int) { s.dials = append(s.dials[:i], s.dials[i+1:]...) }

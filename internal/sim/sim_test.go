@@ -26,6 +26,7 @@ func TestMessages(t *testing.T) {
 	require.Positive(t, tally.Messages)
 	require.Positive(t, tally.Cuts)
 	require.Greater(t, tally.Connections, tally.Cuts/2)
+	require.Positive(t, tally.Changes)
 	require.Positive(t, tally.DoubleDials)
 	require.Positive(t, tally.CancelledReceives)
 	require.Positive(t, tally.RetractedSends)

@@ -1,6 +1,7 @@
 // Package mem is a network inside one process, for tests: it keeps the whole
 // contract of package transport, lets its tests cut any connection at any
-// moment, and makes no use of clocks, sockets or goroutines of its own.
+// moment, or pull the cable, and makes no use of sockets or goroutines of its own,
+// nor of clocks but to tell for how long the cable is out.
 package mem
 
 import (
@@ -9,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/mpiv/mpiv/transport"
 )
@@ -36,11 +39,58 @@ type Network struct {
 	mu        sync.Mutex // guards what follows
 	endpoints map[transport.Addr]*Endpoint
 	pipes     []*pipe // those that were not seen broken
+
+	pulled  atomic.Bool
+	since   time.Time     // it is pulled; guarded by mu
+	plugged chan struct{} // closed by Plug; guarded by mu
 }
 
 // NewNetwork is a network without endpoints.
 func NewNetwork(o Options) *Network {
 	return &Network{opt: o.withDefaults(), endpoints: make(map[transport.Addr]*Endpoint)}
+}
+
+// Pull pulls the cable: from now on nothing arrives, and nobody is told. Dials
+// wait.
+func (n *Network) Pull() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.pulled.Load() {
+		n.since, n.plugged = time.Now(), make(chan struct{})
+		n.pulled.Store(true)
+	}
+}
+
+// Plug undoes Pull: what was sent meanwhile arrives.
+func (n *Network) Plug() {
+	n.mu.Lock()
+	if !n.pulled.Load() {
+		n.mu.Unlock()
+		return
+	}
+	n.pulled.Store(false)
+	close(n.plugged)
+	pipes := slices.Clone(n.pipes)
+	n.mu.Unlock()
+	for _, p := range pipes {
+		p.wake()
+	}
+}
+
+// whole waits until the cable is in.
+func (n *Network) whole(ctx context.Context) error {
+	n.mu.Lock()
+	pulled, plugged := n.pulled.Load(), n.plugged
+	n.mu.Unlock()
+	if !pulled {
+		return nil
+	}
+	select {
+	case <-plugged:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Listen makes the endpoint "mem:" + name. A name can be taken once.
@@ -71,6 +121,9 @@ type Endpoint struct {
 func (e *Endpoint) Addr() transport.Addr { return e.addr }
 
 func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	if err := e.net.whole(ctx); err != nil {
+		return nil, fmt.Errorf("dial %s: %w", a, err)
+	}
 	e.net.mu.Lock()
 	peer := e.net.endpoints[a]
 	e.net.mu.Unlock()
@@ -145,7 +198,7 @@ func (e *Endpoint) adopt(c *Conn) bool {
 // Pipe is a connection between two addresses without endpoints: the end at b's
 // side, whose peer is a, and the end at a's side.
 func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
-	p := &pipe{opt: n.opt}
+	p := &pipe{opt: n.opt, net: n}
 	n.mu.Lock()
 	n.pipes = append(n.pipes, p)
 	n.mu.Unlock()
@@ -177,11 +230,13 @@ func (n *Network) Cut(pick func(n int) int) bool {
 // A pipe is what both ends of a connection share.
 type pipe struct {
 	opt Options
+	net *Network
 
 	mu     sync.Mutex // guards what follows; never held while wake or a Receiver runs
 	ends   [2]end
 	broken bool
 	closed [2]bool
+	polled [2]uint64 // bytes that a side has taken
 }
 
 // An end is one side's view: what is on its way to it, and its wish to be woken.
@@ -198,6 +253,7 @@ type lane struct {
 }
 
 type flight struct {
+	at     time.Time // it was sent, with the cable out
 	header [transport.HeaderLen]byte
 	body   []byte
 }
@@ -242,6 +298,10 @@ func (c *Conn) Send(m transport.Message) error {
 		q.msgs = make([]flight, p.opt.Depth)
 	}
 	f := &q.msgs[(q.head+q.size)%len(q.msgs)]
+	f.at = time.Time{}
+	if p.net.pulled.Load() {
+		f.at = time.Now()
+	}
 	copy(f.header[:], m.Header)
 	f.body = append(f.body[:0], m.Body...)
 	q.size++
@@ -258,7 +318,7 @@ func (p *pipe) errLocked(side int) error {
 	switch {
 	case p.closed[side]:
 		return net.ErrClosed
-	case p.broken:
+	case p.broken && !p.net.pulled.Load():
 		return transport.ErrBroken
 	}
 	return nil
@@ -267,14 +327,14 @@ func (p *pipe) errLocked(side int) error {
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 	p := c.pipe
 	for i := range p.ends[c.side].lanes {
-		for {
+		for range p.opt.Depth { // not for as long as the peer sends: there is another lane
 			p.mu.Lock()
 			if err := p.errLocked(c.side); err != nil {
 				p.mu.Unlock()
 				return moved, err
 			}
 			q := &p.ends[c.side].lanes[i]
-			if q.size == 0 {
+			if q.size == 0 || p.net.pulled.Load() {
 				p.mu.Unlock()
 				break
 			}
@@ -288,6 +348,7 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			p.mu.Lock()
 			q.head = (q.head + 1) % len(q.msgs)
 			q.size--
+			p.polled[c.side] += uint64(len(f.body) + len(f.header))
 			there := &p.ends[1-c.side]
 			var wake func()
 			if there.full[i] && there.wake != nil {
@@ -307,9 +368,10 @@ func (c *Conn) Arm(wake func()) {
 	p := c.pipe
 	p.mu.Lock()
 	e, there := &p.ends[c.side], &p.ends[1-c.side]
-	due := p.broken || p.closed[c.side]
+	pulled := p.net.pulled.Load()
+	due := p.broken && !pulled || p.closed[c.side]
 	for i := range e.lanes {
-		due = due || e.lanes[i].size > 0 || e.full[i] && there.lanes[i].size < p.opt.Depth
+		due = due || e.lanes[i].size > 0 && !pulled || e.full[i] && there.lanes[i].size < p.opt.Depth
 	}
 	if !due {
 		e.wake = wake
@@ -320,6 +382,34 @@ func (c *Conn) Arm(wake func()) {
 	if due {
 		wake()
 	}
+}
+
+// Path implements transport.Measured: while the cable is in, all that was sent is
+// acknowledged.
+func (c *Conn) Path() transport.PathInfo {
+	n, p := c.pipe.net, c.pipe
+	n.mu.Lock()
+	since := n.since
+	n.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := transport.PathInfo{RTT: 100 * time.Microsecond, Delivered: p.polled[1-c.side]}
+	if !n.pulled.Load() {
+		return i
+	}
+	for k := range p.ends[1-c.side].lanes {
+		q := &p.ends[1-c.side].lanes[k]
+		for m := range q.size {
+			f := &q.msgs[(q.head+m)%len(q.msgs)]
+			i.Unacked += len(f.body) + len(f.header)
+			at := f.at
+			if at.Before(since) {
+				at = since
+			}
+			i.Stalled = max(i.Stalled, time.Since(at))
+		}
+	}
+	return i
 }
 
 // Cut breaks the connection, as a network does: both ends find out, and what is
@@ -335,6 +425,13 @@ func (c *Conn) sever(closing bool) {
 	if closing {
 		p.closed[c.side] = true
 	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// wake wakes who is armed at either end.
+func (p *pipe) wake() {
+	p.mu.Lock()
 	var wakes [2]func()
 	for i := range p.ends {
 		wakes[i], p.ends[i].wake = p.ends[i].wake, nil
