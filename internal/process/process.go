@@ -3,6 +3,7 @@
 package process
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -113,7 +114,11 @@ func (p *Process) join(dir string, extra []transport.Network) error {
 
 func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p.fabric = fabric.New(len(s.Processes), fabric.Options{Process: p.index, Networks: networks, Log: log})
+	opt := fabric.Options{Process: p.index, Networks: networks, Log: log}
+	if p.identity != nil {
+		opt.Authenticate = p.authenticate
+	}
+	p.fabric = fabric.New(len(s.Processes), opt)
 	cfg := engine.Config{
 		Process:  p.index,
 		Keep:     p.options.Survive != "none",
@@ -151,6 +156,15 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	p.fabric.Start(p.engine, addrs)
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
+}
+
+// authenticate tells which process of the job a certificate is of.
+func (p *Process) authenticate(cert *x509.Certificate) (int, error) {
+	name, err := p.identity.Verify(cert)
+	if err == nil && name.Role != identity.Process {
+		err = fmt.Errorf("%v is no process", name)
+	}
+	return name.Index, err
 }
 
 // Engine is the message core of this process.
