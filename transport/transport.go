@@ -115,6 +115,10 @@ type Receiver interface {
 	Pulled(id uint64, err error)
 }
 
+// An Assisted Conn has goroutines of its own that move its bytes. Who polls it
+// without a pause keeps the cores from them.
+type Assisted interface{ Assisted() }
+
 // A Ticket is what the peer needs to pull a body; opaque to all but the
 // transport.
 type Ticket [32]byte

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mpiv/mpiv/transport"
 )
@@ -249,4 +250,8 @@ func (e *Engine) refreshActive() {
 		}
 	}
 	e.active.Store(&active)
+	e.assisted.Store(slices.ContainsFunc(active, func(l *link) bool {
+		_, ok := l.conn.(transport.Assisted)
+		return ok
+	}))
 }

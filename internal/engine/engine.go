@@ -118,6 +118,7 @@ type Engine struct {
 	closed  atomic.Bool
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
+	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling
 

@@ -154,7 +154,7 @@ func (e *Engine) pause(s *spin, polling bool) bool {
 		e.crowded.Store(true)
 	}
 	s.last = now
-	return now.Sub(s.since) >= e.spin.budget
+	return now.Sub(s.since) >= e.spin.budget || e.assisted.Load()
 }
 
 // How a polling caller finds out that others need its core: 64 polls took

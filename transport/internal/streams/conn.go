@@ -87,6 +87,9 @@ func (c *Conn) MaxBody() int                   { return MaxBody }
 func (c *Conn) Stable() bool                   { return false }
 func (c *Conn) Certificate() *x509.Certificate { return c.opt.Certificate }
 
+// Assisted implements transport.Assisted: streams have goroutines.
+func (c *Conn) Assisted() {}
+
 func (c *Conn) Send(m transport.Message) error {
 	if len(m.Header) != transport.HeaderLen {
 		panic(fmt.Sprintf("streams: Send of a header of %d bytes, want %d", len(m.Header), transport.HeaderLen))
