@@ -4,7 +4,8 @@
 // lane 0 has the higher priority, so that messages never wait for bulk. An
 // endpoint listens and dials on one UDP socket. A connection survives that an
 // address of the one who dialed changes: what comes from the new address is
-// recognised, and Rebind moves the dialer to another of its own addresses.
+// recognised, and the dialer moves to another of its own addresses when the one
+// it had is gone.
 //
 // Between a message and its receiver are goroutines, those of quic-go and one of
 // each lane: that costs some tens of microseconds, which TCP does not.
@@ -133,6 +134,9 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 		e.stop()
 		return nil, err
 	}
+	if err := e.watch(); err != nil {
+		o.Log.Warn("addresses that change are not noticed", "err", err)
+	}
 	return e, nil
 }
 
@@ -158,7 +162,7 @@ func (e *Endpoint) bind(ctx context.Context, listen, advertise string) (*socket,
 		return nil, fmt.Errorf("listen %s:%s: %q cannot be advertised: use host:port", Name, listen, advertise)
 	}
 	quiet()
-	s.tr = &quic.Transport{Conn: s.udp, ConnContext: e.knock, VerifySourceAddress: e.crowded}
+	s.tr = &quic.Transport{Conn: patient{s.udp}, ConnContext: e.knock, VerifySourceAddress: e.crowded}
 	conf := e.config(2, e.opt.Patience/2)
 	conf.GetConfigForClient = func(*quic.ClientInfo) (*quic.Config, error) { return e.config(2, e.silence()), nil }
 	if s.ln, err = s.tr.Listen(e.tls, conf); err != nil {
