@@ -343,7 +343,7 @@ func (a *Agent) forgetAll() {
 
 // forked is told that p runs, or why it does not.
 func (a *Agent) forked(p *process, pid int, err error) {
-	if p.judged { // its host was lost
+	if p.judged || p.started { // its host was lost, or lies
 		return
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,6 +37,7 @@ type deputy struct {
 	input    *feeder // of the process that reads; nil if it is not here
 	asked    *net.UnixListener
 	wg       sync.WaitGroup
+	orphaned chan struct{} // closed when who started this agent has ended
 	over     chan struct{} // closed when the connection has ended
 
 	questions atomic.Uint64
@@ -56,9 +58,9 @@ type stdio struct {
 // from in, and returns its exit code. What it cannot tell the job's first agent
 // it writes to errs. guard is as in Job.
 func Deputy(in io.Reader, errs io.Writer, guard []string) int {
-	d := &deputy{guard: guard, over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+	d := &deputy{guard: guard, orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
 	if err := d.join(in); err != nil {
-		fmt.Fprintln(errs, err)
+		fmt.Fprintln(errs, agentMark+oneLine(err))
 		return codeAgent
 	}
 	d.serve()
@@ -84,15 +86,10 @@ func (d *deputy) join(in io.Reader) error {
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
-	joined := make(chan struct{})
-	defer close(joined)
-	go func() { // until the job's first agent is there, who started us is all we have
+	go func() { // reads until this operating-system process ends, or who started it
 		io.Copy(io.Discard, lines)
-		select {
-		case <-joined:
-		default:
-			stop(errors.New("who started it has ended"))
-		}
+		close(d.orphaned)
+		stop(errOrphaned)
 	}()
 	if d.conn, err = d.dial(ctx); err != nil {
 		return err
@@ -110,13 +107,18 @@ func (d *deputy) join(in io.Reader) error {
 	return nil
 }
 
+var errOrphaned = errors.New("what started it there has ended")
+
+// oneLine is err's text as one sentence.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // mine finds this host's orders in a line that has those of one or of all.
 func mine(line []byte) (control.Boot, error) {
 	var all []control.Boot
 	if err := json.Unmarshal(line, &all); err != nil {
 		return control.Boot{}, fmt.Errorf("the orders from mpivrun cannot be read: is it of another version? %w", err)
 	}
-	if len(all) == 1 {
+	if len(all) == 1 || len(all) > 0 && all[0].Version != control.AgentVersion {
 		return all[0], nil
 	}
 	node := os.Getenv("SLURMD_NODENAME")
@@ -131,7 +133,11 @@ func mine(line []byte) (control.Boot, error) {
 // dial connects to the job's first agent, at the first of its addresses that
 // answers as it should.
 func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
-	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	patience := d.boot.Patience
+	if patience <= 0 || patience > dialTime {
+		patience = dialTime
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer stop()
 	type result struct {
 		conn *tls.Conn
@@ -158,14 +164,35 @@ func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
 				return r.conn, nil
 			}
 			errs = append(errs, r.err)
+			continue
 		case <-ctx.Done():
-			return nil, fmt.Errorf("mpivrun cannot be reached from here at any of %v: %w", d.boot.Head, errors.Join(append(errs, context.Cause(ctx))...))
+			errs = append(errs, context.Cause(ctx))
 		}
+		break
 	}
-	return nil, fmt.Errorf("mpivrun cannot be reached from here at any of %v: %w", d.boot.Head, errors.Join(errs...))
+	return nil, fmt.Errorf("mpivrun cannot be reached from there at any of %s (is there a firewall between?): %w", strings.Join(d.boot.Head, ", "), errors.Join(errs...))
 }
 
+// dialTime is how long it may take at most to reach the first agent.
+const dialTime = 30 * time.Second
+
+// try connects to addr. A connection that ends before both know who the other is
+// may have had to make room for another: it is made again.
 func (d *deputy) try(ctx context.Context, addr string) (*tls.Conn, error) {
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		conn, err := d.tryOnce(ctx, addr)
+		if err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			return conn, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func (d *deputy) tryOnce(ctx context.Context, addr string) (*tls.Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -197,10 +224,14 @@ func (d *deputy) serve() {
 	signal.Notify(children, syscall.SIGCHLD)
 	d.wg.Go(d.beat)
 	d.wg.Go(func() {
+		orphaned := d.orphaned
 		for {
 			select {
-			case <-signals:
-				d.to.Close()
+			case s := <-signals:
+				d.quit(fmt.Sprintf("it got signal %d (%v)", s, s))
+			case <-orphaned:
+				orphaned = nil
+				d.quit(errOrphaned.Error())
 			case <-children:
 				if c := d.buried.Load(); c != nil {
 					c.bury()
@@ -235,6 +266,16 @@ func (d *deputy) beat() {
 		}
 	}
 }
+
+// quit ends the connection and says why, if that can be said.
+func (d *deputy) quit(reason string) {
+	d.conn.SetWriteDeadline(time.Now().Add(quitTime))
+	d.say(control.FromAgent{Leaving: &control.Leaving{Reason: reason}})
+	d.to.Close()
+}
+
+// quitTime is how long the last word of an agent may take.
+const quitTime = time.Second
 
 // leave ends what is left of the job on this host.
 func (d *deputy) leave() {
@@ -413,7 +454,30 @@ func (d *deputy) forked(process, pid int, err error) {
 }
 
 func (d *deputy) said(process int, m *control.Message) {
+	if m != nil {
+		shorten(m)
+	}
 	d.say(control.FromAgent{Said: &control.Said{Process: process, Message: m}})
+}
+
+// countsMost is how many counts fit a message to the first agent.
+const countsMost = control.FromAgentBytes / 64
+
+// shorten takes out of m what would make it longer than the first agent reads: it
+// then does without some answers.
+func shorten(m *control.Message) {
+	counts := func(ranks []control.RankReport) (n int) {
+		for _, r := range ranks {
+			n += 8 + len(r.Sent) + len(r.Received)
+		}
+		return n
+	}
+	if m.Report != nil && counts(m.Report.Ranks) > countsMost {
+		m.Report.Ranks = nil
+	}
+	if m.Finished != nil && counts(m.Finished.Reports) > countsMost {
+		m.Finished.Reports = nil
+	}
 }
 
 func (d *deputy) refused(reason string) {

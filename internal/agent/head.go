@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,10 +16,14 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
-// How many may be connecting that have not shown who they are, and for how long.
+// How many may be connecting that have not shown who they are, and for how
+// long. One more, and the first of them is closed: strangers who say nothing
+// keep nobody out.
 const (
 	shakes    = 64
 	shakeTime = 5 * time.Second
+	// refusalsTold is how many refusals are worth a line.
+	refusalsTold = 20
 )
 
 // A head is where the job's other agents connect. Who is no agent of the job
@@ -30,9 +35,12 @@ type head struct {
 	launches launcher
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	conns  map[net.Conn]bool
-	closed bool
+	refused int // owned by the Agent's loop
+
+	mu      sync.Mutex // guards what follows
+	conns   map[net.Conn]bool
+	shaking []net.Conn // those of conns that have not shown who they are, the oldest first
+	closed  bool
 }
 
 // openHead makes the job's authority and begins to listen.
@@ -57,10 +65,8 @@ func (a *Agent) openHead() error {
 	return nil
 }
 
-// accept admits agents until close. While many have not shown who they are, the
-// next must wait; none may take longer than shakeTime.
+// accept admits agents until close.
 func (h *head) accept() {
-	room := make(chan struct{}, shakes)
 	for {
 		c, err := h.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -74,17 +80,29 @@ func (h *head) accept() {
 			c.Close()
 			return
 		}
-		room <- struct{}{}
 		h.wg.Go(func() {
 			defer h.forget(c)
 			conn, index, err := h.admit(c)
-			<-room
+			if !h.shaken(c) && err == nil {
+				err = errors.New("too many others came meanwhile")
+			}
 			if err != nil {
-				h.a.post(func() { h.a.detail("a connection from %s was refused: %v", c.RemoteAddr(), err) })
+				h.a.post(func() { h.a.strangerRefused(c.RemoteAddr(), err) })
 				return
 			}
 			h.serve(conn, index)
 		})
+	}
+}
+
+// strangerRefused is told of a connection that came to nothing.
+func (a *Agent) strangerRefused(from net.Addr, err error) {
+	a.head.refused++
+	switch n := a.head.refused; {
+	case n < refusalsTold:
+		a.detail("a connection from %s was refused: %v", from, err)
+	case n == refusalsTold:
+		a.detail("a connection from %s was refused: %v; of more like it nothing will be said", from, err)
 	}
 }
 
@@ -106,10 +124,28 @@ func (h *head) admit(c net.Conn) (*tls.Conn, int, error) {
 func (h *head) keep(c net.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.closed {
-		h.conns[c] = true
+	if h.closed {
+		return false
 	}
-	return !h.closed
+	h.conns[c] = true
+	h.shaking = append(h.shaking, c)
+	if len(h.shaking) > shakes {
+		h.shaking[0].Close()
+		h.shaking = slices.Delete(h.shaking, 0, 1)
+	}
+	return true
+}
+
+// shaken is told that c's other end has shown who it is, or will not. False: c
+// has been closed to make room.
+func (h *head) shaken(c net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.shaking, c)
+	if i >= 0 {
+		h.shaking = slices.Delete(h.shaking, i, i+1)
+	}
+	return i >= 0
 }
 
 func (h *head) forget(c net.Conn) {
@@ -147,7 +183,10 @@ func (h *head) addresses() []string {
 			global = append(global, net.JoinHostPort(n.IP.String(), port))
 		}
 	}
-	return append(global, loopback...)
+	if len(global) == 0 {
+		return loopback
+	}
+	return global
 }
 
 // launchAll has agents started on the other hosts: a few from here, and each of
@@ -162,6 +201,7 @@ func (a *Agent) launchAll() {
 		b := control.Boot{
 			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
 			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
+			Patience: a.job.Launch.patience() * 3 / 4,
 		}
 		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
 		boots = append(boots, b)
@@ -180,8 +220,8 @@ func (a *Agent) launchAll() {
 	}
 	distrusted := func(b control.Boot) bool { return a.hosts[b.Agent-1].Distrusted }
 	leaves := slices.DeleteFunc(slices.Clone(boots), func(b control.Boot) bool { return !distrusted(b) })
+	// A boot that another agent starts may have to be started from here.
 	for _, b := range append(tree(slices.DeleteFunc(boots, distrusted)), leaves...) {
-		a.boots[b.Agent] = b
 		for _, c := range b.Children {
 			a.boots[c.Agent] = c
 		}
@@ -215,15 +255,39 @@ func (a *Agent) notLaunched(f control.LaunchFailed, byAnother bool) {
 		return
 	}
 	h := a.hosts[f.Agent-1]
-	if h.place != nil || h.lost || a.ending {
-		return // it has joined, and was seen to end
-	}
-	if byAnother {
-		a.detail("host %s: no agent could be started from another host (%s); it is started from here", h.name, f.Text)
-		a.head.launches.start(a.boots[f.Agent], a.launchFailed)
+	if h.place != nil || h.lost { // it has joined, and is seen to end
+		if f.Exit != 0 && !byAnother && strings.TrimSpace(f.Text) != "" {
+			a.detail("host %s: the command that started its agent ended with code %d: %s", h.name, f.Exit, f.Text)
+		}
 		return
 	}
-	a.fail(verdict{code: 1, text: a.job.Launch.explain(h.name, f)})
+	if a.ending || len(h.processes) == 0 {
+		return
+	}
+	if byAnother {
+		if b, started := a.boots[f.Agent]; started {
+			delete(a.boots, f.Agent) // once
+			a.detail("host %s: no agent could be started from another host (%s); it is started from here", h.name, strings.TrimSpace(f.Text))
+			a.head.launches.start(b, a.launchFailed)
+		}
+		return
+	}
+	name := "host " + h.name
+	if a.job.Launch.Slurm {
+		name = hostNames(a.notJoined()) // one command is for all
+	}
+	a.fail(verdict{code: 1, text: a.job.Launch.explain(name, f)})
+}
+
+// notJoined is the hosts whose agents have not joined.
+func (a *Agent) notJoined() []string {
+	var silent []string
+	for _, h := range a.hosts {
+		if h.place == nil && len(h.processes) > 0 {
+			silent = append(silent, h.name)
+		}
+	}
+	return silent
 }
 
 // absent names the hosts whose agents have not joined.
@@ -231,12 +295,7 @@ func (a *Agent) absent() {
 	if a.toldRun || a.ending {
 		return
 	}
-	var silent []string
-	for _, h := range a.hosts {
-		if h.place == nil && len(h.processes) > 0 {
-			silent = append(silent, h.name)
-		}
-	}
+	silent := a.notJoined()
 	a.fail(verdict{code: 1, text: fmt.Sprintf("no agent has joined from %s within %v: can it reach this host at one of %v? (--launch-timeout gives it longer)",
 		hostNames(silent), a.job.Launch.patience(), a.head.addresses())})
 }
@@ -249,5 +308,5 @@ func hostNames(names []string) string {
 	if len(names) > 5 {
 		names, more = names[:5], fmt.Sprintf(" and %d more", len(names)-5)
 	}
-	return fmt.Sprintf("hosts %v%s", names, more)
+	return "hosts " + strings.Join(names, ", ") + more
 }

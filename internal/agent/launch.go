@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
@@ -29,8 +31,9 @@ type Launch struct {
 }
 
 // Without a terminal, without forwarding, and without a question that nobody
-// would see.
-var ssh = []string{"ssh", "-x", "-T", "-o", "BatchMode=yes"}
+// would see. A host that drops packets is given up early enough to be tried from
+// another.
+var ssh = []string{"ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}
 
 func (l Launch) words() []string {
 	if len(l.Command) == 0 {
@@ -39,8 +42,19 @@ func (l Launch) words() []string {
 	return l.Command
 }
 
+// program is what the command is called in sentences.
+func (l Launch) program() string {
+	if l.Slurm {
+		return "srun"
+	}
+	return l.words()[0]
+}
+
 // shell is true if the command passes through a shell on the other host.
-func (l Launch) shell() bool { return len(l.Command) == 0 }
+func (l Launch) shell() bool {
+	name := filepath.Base(l.words()[0])
+	return name == "ssh" || name == "rsh"
+}
 
 func (l Launch) patience() time.Duration {
 	if l.Patience == 0 {
@@ -49,34 +63,53 @@ func (l Launch) patience() time.Duration {
 	return l.Patience
 }
 
-// explain says in a sentence why no agent runs on host.
+// explain says in a sentence why no agent runs on a host, "host b", or on several.
 func (l Launch) explain(host string, f control.LaunchFailed) string {
-	text := strings.TrimSpace(f.Text)
-	if i := strings.LastIndexByte(text, '\n'); i >= 0 && f.Exit != codeAgent {
-		text = strings.TrimSpace(text[i+1:]) // what came before is greetings and warnings
+	text := strings.Map(func(r rune) rune { // it may be anything
+		if r != '\n' && !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, f.Text)
+	// Around what matters there are greetings and warnings.
+	if _, said, marked := strings.Cut(text, agentMark); marked {
+		said, _, _ = strings.Cut(said, "\n")
+		return fmt.Sprintf("%s: %s", host, said)
 	}
+	text = strings.TrimSpace(text)
+	text = strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 	if text == "" {
 		text = "it said nothing"
 	}
-	by := l.words()[0]
-	if l.Slurm {
-		by = "srun"
-	}
+	by := l.program()
 	switch {
-	case f.Exit == codeAgent:
-		return fmt.Sprintf("host %s: %s", host, text)
 	case f.Exit < 0:
-		return fmt.Sprintf("host %s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
+		return fmt.Sprintf("%s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
 	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable:
-		return fmt.Sprintf("host %s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
-	case f.Exit == 255 && by == "ssh":
-		return fmt.Sprintf("host %s cannot be reached by ssh: %s (\"ssh %s true\" must work without a question)", host, text, host)
+		return fmt.Sprintf("%s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
+	case f.Exit == 255 && filepath.Base(by) == "ssh":
+		name := strings.TrimPrefix(host, "host ")
+		return fmt.Sprintf("%s cannot be reached by ssh: %s (\"%s %s true\" must work without a question)", host, text, l.typed(), name)
+	case l.Slurm:
+		return fmt.Sprintf("%s: no agent was started there, srun ended with code %d: %s (--launch-agent ssh does without Slurm)", host, f.Exit, text)
 	}
-	return fmt.Sprintf("host %s: no agent was started there, %s ended with code %d: %s", host, by, f.Exit, text)
+	return fmt.Sprintf("%s: no agent was started there, %s ended with code %d: %s", host, by, f.Exit, text)
 }
 
-// codeAgent is the exit code of an agent that says itself why it cannot go on.
-const codeAgent = 75
+// typed is the command as a user would type it.
+func (l Launch) typed() string {
+	if len(l.Command) == 0 {
+		return "ssh"
+	}
+	return strings.Join(l.Command, " ")
+}
+
+// An agent that says itself why it cannot go on has this exit code, and begins
+// its sentence so.
+const (
+	codeAgent = 75
+	agentMark = "mpivrun agent: "
+)
 
 // fanout is how many agents each agent starts.
 const fanout = 6

@@ -15,6 +15,7 @@ type printer struct {
 
 	mu    sync.Mutex // guards what follows
 	queue []printed
+	held  map[stdio]int // bytes of each output that the agent has not been told are taken
 }
 
 // printed is a piece of output; without data, the end of it.
@@ -24,17 +25,36 @@ type printed struct {
 	data   []byte
 }
 
-func (w *printer) init(r *remote) { w.r, w.more = r, make(chan struct{}, 1) }
+func (w *printer) init(r *remote) {
+	w.r, w.more, w.held = r, make(chan struct{}, 1), map[stdio]int{}
+}
 
-func (w *printer) add(x printed) {
+// add queues x; false, and it is dropped, if that is more than may be on its
+// way.
+func (w *printer) add(x printed) bool {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if of := x.of(); w.held[of]+len(x.data) > control.OutputWindow {
+		return false
+	} else if len(x.data) > 0 {
+		w.held[of] += len(x.data)
+	}
 	w.queue = append(w.queue, x)
-	w.mu.Unlock()
 	select {
 	case w.more <- struct{}{}:
 	default:
 	}
+	return true
 }
+
+// took gives back the room of x.
+func (w *printer) took(x printed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[x.of()] -= len(x.data)
+}
+
+func (x printed) of() stdio { return stdio{x.p.index, x.stderr} }
 
 // run writes until the connection has ended, and then what is left.
 func (w *printer) run() {
@@ -67,6 +87,7 @@ func (w *printer) print(x printed) {
 	if !s.broken.Load() && s.pass(x.data) != nil {
 		s.broken.Store(true)
 	}
+	w.took(x)
 	w.r.tell(control.ToAgent{Taken: &control.Taken{Process: x.p.index, Stderr: x.stderr, Bytes: len(x.data), Broken: s.broken.Load()}})
 }
 

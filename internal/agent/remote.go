@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +36,12 @@ type remote struct {
 	once    sync.Once
 	why     error // of the end
 	printer printer
+
+	// What follows is for the goroutine that reads.
+	left    string       // why the agent leaves, in its own words
+	drained map[int]bool // of which nothing more may come
+	refused int          // connections of which it has told
+	asking  atomic.Int32 // questions that are not answered
 }
 
 // serve is the connection of an agent, the index-th.
@@ -41,8 +49,9 @@ func (h *head) serve(c *tls.Conn, index int) {
 	r := &remote{
 		a: h.a, host: h.a.hosts[index-1],
 		conn: control.NewConn[control.FromAgent](c), to: control.NewConn[control.ToAgent](c),
-		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}),
+		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
 	}
+	r.conn.Limit(control.FromAgentBytes)
 	r.printer.init(r)
 	c.SetReadDeadline(time.Now().Add(shakeTime))
 	first, err := r.conn.Receive()
@@ -77,6 +86,10 @@ func (h *head) serve(c *tls.Conn, index int) {
 			break
 		}
 		r.heard(m)
+		if r.left != "" {
+			r.end(errors.New(r.left))
+			break
+		}
 	}
 	h.a.post(func() { h.a.hostLost(r.host, r.why) })
 }
@@ -142,14 +155,17 @@ func (r *remote) heard(m control.FromAgent) {
 	switch {
 	case m.Output != nil:
 		if p := r.process(m.Output.Process); p != nil {
-			r.printer.add(printed{p: p, stderr: m.Output.Stderr, data: m.Output.Data})
+			if r.drained[p.index] || len(m.Output.Data) == 0 || !r.printer.add(printed{p: p, stderr: m.Output.Stderr, data: m.Output.Data}) {
+				r.end(fmt.Errorf("it sent more of %s than it may", p.who()))
+			}
 		}
 	case m.Drained != nil:
-		if p := r.process(m.Drained.Process); p != nil {
+		if p := r.process(m.Drained.Process); p != nil && !r.drained[p.index] {
+			r.drained[p.index] = true
 			r.printer.add(printed{p: p})
 		}
 	case m.Taken != nil:
-		if p := r.process(m.Taken.Process); p != nil && p.reads {
+		if p := r.process(m.Taken.Process); p != nil && p.reads && a.feeding != nil {
 			a.feeding.give(m.Taken.Bytes, m.Taken.Broken)
 		}
 	case m.LaunchFailed != nil:
@@ -166,7 +182,14 @@ func (r *remote) heard(m control.FromAgent) {
 		of(m.Said.Process, func(p *process) { a.said(p, m.Said.Message) })
 	case m.Exited != nil:
 		of(m.Exited.Process, func(p *process) { a.exited(p, syscall.WaitStatus(m.Exited.Status)) })
+	case m.Leaving != nil:
+		if r.left = m.Leaving.Reason; r.left == "" {
+			r.left = "it did not say why"
+		}
 	case m.Refused != nil:
+		if r.refused++; r.refused > refusalsTold {
+			return
+		}
 		a.post(func() { a.warn("host %s: a connection was refused: %s", r.host.name, m.Refused.Reason) })
 	case m.Question != nil:
 		r.ask(*m.Question)
@@ -183,8 +206,16 @@ func (r *remote) process(index int) *process {
 	return r.a.processes[index]
 }
 
-// ask answers what mpivrun asked the agent there.
+// questionsMost is how many questions of one agent may wait for an answer.
+const questionsMost = 16
+
+// ask answers what mpivrun asked the agent there. What is too much is not
+// answered; who asked gives up after a while.
 func (r *remote) ask(x control.Exchange) {
+	if r.asking.Add(1) > questionsMost {
+		r.asking.Add(-1)
+		return
+	}
 	var q Question
 	if json.Unmarshal(x.Text, &q) != nil {
 		q.Op = ""
@@ -192,6 +223,7 @@ func (r *remote) ask(x control.Exchange) {
 	reply := make(chan Answer, 1)
 	r.a.post(func() { r.a.answer(q, reply) })
 	r.a.head.wg.Go(func() {
+		defer r.asking.Add(-1)
 		select {
 		case ans := <-reply:
 			text, _ := json.Marshal(ans)
@@ -223,7 +255,7 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		}
 		a.warn("host %s: its clock is %v %s of the one here: times in its output and logs are off by that", h.name, skew.Abs(), ahead)
 	}
-	h.place, h.cores = r, j.Cores
+	h.place, h.cores = r, min(max(j.Cores, 1), coresMost)
 	h.networks = h.Networks
 	if len(h.networks) == 0 {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
@@ -240,6 +272,9 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	a.startAll()
 	return true
 }
+
+// coresMost is how many cores a host is believed to have.
+const coresMost = 1 << 16
 
 // clockSkew is by how much the clocks of two hosts may differ without a word.
 const clockSkew = 2 * time.Second
@@ -279,8 +314,8 @@ func (a *Agent) runElsewhere() error {
 				return err
 			}
 			dir := p.prog.Dir
-			if dir == "" {
-				dir = a.job.Dir
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(a.job.Dir, dir)
 			}
 			run.Processes = append(run.Processes, control.Spawn{
 				Index: i, Ranks: p.ranks, Path: p.prog.Path, Args: p.prog.Args, Env: p.prog.Env, Dir: dir,
@@ -340,6 +375,8 @@ func (a *Agent) hostLost(h *host, why error) {
 	h.lost = true
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
 	switch ne := net.Error(nil); {
+	case h.place.(*remote).left != "":
+		text += fmt.Sprintf(": %v", why)
 	case errors.As(why, &ne) && ne.Timeout():
 		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, control.AlivePatient, a.namesOf(h))
 	case !errors.Is(why, io.EOF):

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
@@ -19,11 +20,15 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.readied(p, m.Ready.Addrs)
 	case m.Finished != nil:
 		for _, r := range m.Finished.Ranks {
-			p.finished[r] = control.RankReport{Rank: r}
+			if slices.Contains(p.ranks, r) {
+				p.finished[r] = control.RankReport{Rank: r}
+			}
 		}
 		for _, r := range m.Finished.Reports {
-			r.State = "finished"
-			p.finished[r.Rank] = r
+			if slices.Contains(p.ranks, r.Rank) {
+				r.State = "finished"
+				p.finished[r.Rank] = r
+			}
 		}
 		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
 		a.finishedSome()

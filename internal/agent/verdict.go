@@ -80,7 +80,7 @@ func (a *Agent) killAll() {
 
 // drained is told that all that p wrote has been passed on.
 func (a *Agent) drained(p *process) {
-	if p.drained { // its host was lost
+	if p.drained || !p.started { // its host was lost, or lies
 		return
 	}
 	p.drained = true
@@ -146,7 +146,7 @@ func (a *Agent) settle(latest time.Time) {
 
 // exited is told that p has ended.
 func (a *Agent) exited(p *process, status syscall.WaitStatus) {
-	if p.judged { // its host was lost
+	if p.judged || !p.started { // its host was lost, or lies
 		return
 	}
 	p.exited, p.status = true, status
@@ -283,6 +283,10 @@ func exitCode(st syscall.WaitStatus) int {
 
 // signal passes sig on.
 func (a *Agent) signal(sig syscall.Signal) {
+	if !a.toldRun && !a.ending && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
+		a.fail(verdict{code: codeSignal + int(sig), text: fmt.Sprintf("interrupted by signal %d (%v) before agents had joined from %s", sig, sig, hostNames(a.notJoined()))})
+		return
+	}
 	if sig == syscall.SIGINT || sig == syscall.SIGTERM {
 		a.interrupts++
 		a.interrupt = sig

@@ -18,11 +18,12 @@ type Boot struct {
 	Agent       int    // its index: that of its host in the job
 	Host        string // what the job calls its host
 	Credentials identity.Credentials
-	Head        []string // host:port where the job's first agent can be reached; one of them does
-	Launch      []string // words that start a command on a host, followed by the host and the command
-	Command     []string // the command that is an agent, as words for the host's shell or launcher
-	Quote       bool     // the command goes through a shell there
-	Children    []Boot   `json:",omitempty"` // agents that this one has to start
+	Head        []string      // host:port where the job's first agent can be reached; one of them does
+	Launch      []string      // words that start a command on a host, followed by the host and the command
+	Command     []string      // the command that is an agent, as words for the host's shell or launcher
+	Quote       bool          // the command goes through a shell there
+	Children    []Boot        `json:",omitempty"` // agents that this one has to start
+	Patience    time.Duration // how long it may take to reach the first agent
 }
 
 // A FromAgent is what an agent says to the job's first. Exactly one field is set.
@@ -37,6 +38,7 @@ type FromAgent struct {
 	Refused      *Refused      `json:",omitempty"`
 	Taken        *Taken        `json:",omitempty"`
 	Question     *Exchange     `json:",omitempty"`
+	Leaving      *Leaving      `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
@@ -143,12 +145,18 @@ const OutputWindow = 256 << 10
 // Kill sends a signal to a process.
 type Kill struct{ Process, Signal int }
 
+// Leaving is the last of an agent that ends before the job does.
+type Leaving struct{ Reason string }
+
 // An Exchange is a question that was put to an agent which is not the first, or
 // its answer, as the lines of JSON that they are.
 type Exchange struct {
 	ID   uint64
 	Text []byte
 }
+
+// FromAgentBytes is the longest message that an agent may send to the first.
+const FromAgentBytes = 16 << 20
 
 // Alive is said every AliveEvery, so that a host which was cut off is known.
 type Alive struct{}

@@ -9,15 +9,16 @@ import (
 	"sync"
 )
 
-// maxLine is the longest message that is read, in bytes: the Start of a job of
-// a hundred thousand processes.
+// maxLine is the longest message that is read unless Limit says otherwise, in
+// bytes: the Start of a job of a hundred thousand processes.
 const maxLine = 64 << 20
 
 // A Conn sends and receives messages of one type. Send may be called by any
 // goroutine, Receive by one.
 type Conn[M any] struct {
-	conn net.Conn
-	in   *bufio.Reader
+	conn  net.Conn
+	in    *bufio.Reader
+	limit int // of a line's bytes
 
 	mu  sync.Mutex // guards enc
 	enc *json.Encoder
@@ -25,8 +26,12 @@ type Conn[M any] struct {
 
 // NewConn speaks over c, which Close closes.
 func NewConn[M any](c net.Conn) *Conn[M] {
-	return &Conn[M]{conn: c, in: bufio.NewReader(c), enc: json.NewEncoder(c)}
+	return &Conn[M]{conn: c, in: bufio.NewReader(c), limit: maxLine, enc: json.NewEncoder(c)}
 }
+
+// Limit bounds the messages that Receive takes to n bytes. It is called before
+// Receive.
+func (c *Conn[M]) Limit(n int) { c.limit = n }
 
 // Dial connects a process to its agent at path.
 func Dial(path string) (*Conn[Message], error) {
@@ -65,8 +70,8 @@ func (c *Conn[M]) line() ([]byte, error) {
 	}
 	long := append([]byte(nil), line...)
 	for errors.Is(err, bufio.ErrBufferFull) {
-		if line, err = c.in.ReadSlice('\n'); len(long)+len(line) > maxLine {
-			return nil, fmt.Errorf("a message of more than %d bytes", maxLine)
+		if line, err = c.in.ReadSlice('\n'); len(long)+len(line) > c.limit {
+			return nil, fmt.Errorf("a message of more than %d bytes", c.limit)
 		}
 		long = append(long, line...)
 	}
