@@ -120,7 +120,7 @@ func (c *crew) start() error {
 	}
 	if len(c.job.guard) > 0 && len(c.children) > 0 {
 		var err error
-		if c.guard, err = newGuard(c.job.guard); err != nil {
+		if c.guard, err = newGuard(c.job.guard, filepath.Join(c.dir.path, processName)); err != nil {
 			return err
 		}
 	}

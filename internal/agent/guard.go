@@ -2,19 +2,26 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // A guard is a small process that outlives its agent by a moment: should the
 // agent be killed, it kills what the agent's processes have started. They
-// themselves die with the agent, by the signal that they asked for.
+// themselves die with the agent, by the signal that they asked for; what they
+// started is found by its process group, or by the job's socket in its environment.
 type guard struct {
 	cmd *exec.Cmd
 
@@ -22,9 +29,9 @@ type guard struct {
 	in io.WriteCloser
 }
 
-// newGuard starts command, which calls Guard. Without a guard (nil), after an
-// error, the job goes on.
-func newGuard(command []string) (*guard, error) {
+// newGuard starts command, which calls Guard, for processes that have socket in
+// their environment. The nil guard does nothing.
+func newGuard(command []string, socket string) (*guard, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
 	in, err := cmd.StdinPipe()
@@ -34,6 +41,7 @@ func newGuard(command []string) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a guard, which ends what is left should mpivrun be killed: %w", err)
 	}
+	fmt.Fprintf(in, "=%s\n", socket)
 	return &guard{cmd: cmd, in: in}, nil
 }
 
@@ -63,11 +71,16 @@ func (g *guard) close() {
 }
 
 // Guard reads which processes run from in, and kills the groups of those that
-// are left when in ends.
+// are left when in ends, and whatever else they have left behind.
 func Guard(in io.Reader) {
 	running := map[int]bool{}
+	socket := ""
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
+		if path, ok := strings.CutPrefix(lines.Text(), "="); ok {
+			socket = path
+			continue
+		}
 		pid, err := strconv.Atoi(strings.TrimLeft(lines.Text(), "+-"))
 		switch {
 		case err != nil || pid <= 1:
@@ -81,4 +94,30 @@ func Guard(in io.Reader) {
 	for pid := range running {
 		syscall.Kill(-pid, syscall.SIGKILL)
 	}
+	if socket == "" || os.Getenv(control.EnvSocket) == socket {
+		return
+	}
+	// What is killed may just have started another: until none is found.
+	for end := time.Now().Add(grace); killOf(socket) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// killOf kills the processes of this user that were started with socket in their
+// environment, and returns how many there were.
+func killOf(socket string) int {
+	own := []byte(control.EnvSocket + "=" + socket)
+	found := 0
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range all {
+		env, err := os.ReadFile(path)
+		if err != nil || !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return bytes.Equal(v, own) }) {
+			continue // a zombie has none
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			found++
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return found
 }
