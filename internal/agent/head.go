@@ -259,6 +259,10 @@ func (a *Agent) notLaunched(f control.LaunchFailed, byAnother bool) {
 		if f.Exit != 0 && !byAnother && strings.TrimSpace(f.Text) != "" {
 			a.detail("host %s: the command that started its agent ended with code %d: %s", h.name, f.Exit, f.Text)
 		}
+		if a.job.Launch.Slurm && !h.lost && !byAnother {
+			// Slurm keeps the agents alive, and their input open.
+			a.fail(verdict{code: 1, text: fmt.Sprintf("srun, which started the agents of the other nodes, ended with code %d: was it killed?", f.Exit)})
+		}
 		return
 	}
 	if a.ending || len(h.processes) == 0 {

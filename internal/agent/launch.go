@@ -77,15 +77,18 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 		return fmt.Sprintf("%s: %s", host, said)
 	}
 	text = strings.TrimSpace(text)
-	text = strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
-	if text == "" {
+	last := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+	if l.Slurm {
+		last = srunSays(text)
+	}
+	if text = last; text == "" {
 		text = "it said nothing"
 	}
 	by := l.program()
 	switch {
 	case f.Exit < 0:
 		return fmt.Sprintf("%s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
-	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable:
+	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable || l.Slurm && strings.Contains(text, "execve()"):
 		return fmt.Sprintf("%s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
 	case f.Exit == 255 && filepath.Base(by) == "ssh":
 		name := strings.TrimPrefix(host, "host ")
@@ -94,6 +97,19 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 		return fmt.Sprintf("%s: no agent was started there, srun ended with code %d: %s (--launch-agent ssh does without Slurm)", host, f.Exit, text)
 	}
 	return fmt.Sprintf("%s: no agent was started there, %s ended with code %d: %s", host, by, f.Exit, text)
+}
+
+// srunSays is the line of what srun wrote that tells what is wrong; others tell
+// what follows from it.
+func srunSays(text string) string {
+	for _, mark := range []string{"slurmstepd: error: ", "error: ", ""} {
+		for line := range strings.Lines(text) {
+			if _, why, is := strings.Cut(line, mark); is {
+				return strings.TrimSpace(why)
+			}
+		}
+	}
+	return ""
 }
 
 // typed is the command as a user would type it.

@@ -71,6 +71,7 @@ type site struct {
 	dir   string           // for this test
 	env   []string         // of mpivrun
 	quiet map[string][]int // processes of each host that are no job's
+	alien string           // no job's either: what begins so. Empty: nothing
 }
 
 // newSite makes a site of hosts X, Y, Z and so on: n of them.
@@ -135,7 +136,8 @@ func (s *site) left(host string) []string {
 		if slices.Contains(s.quiet[host], pid) {
 			continue
 		}
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && (s.alien == "" || !bytes.HasPrefix(line, []byte(s.alien))) {
 			all = append(all, fmt.Sprintf("%s %d: %s", host, pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 		}
 	}
