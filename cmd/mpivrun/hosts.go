@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,9 +25,31 @@ type host struct {
 // String is h as --host takes it: without its labels.
 func (h host) String() string {
 	if h.Slots == 0 {
-		return h.Name
+		return h.written()
 	}
-	return h.Name + ":" + strconv.Itoa(h.Slots)
+	return h.written() + ":" + strconv.Itoa(h.Slots)
+}
+
+// written is h's name as it is written: an IPv6 address in brackets.
+func (h host) written() string {
+	user, place, with := strings.Cut(h.Name, "@")
+	if !with {
+		user, place = "", h.Name
+	} else {
+		user += "@"
+	}
+	if strings.Contains(place, ":") {
+		place = "[" + place + "]"
+	}
+	return user + place
+}
+
+// place is h's name without the user.
+func (h host) place() string {
+	if _, place, with := strings.Cut(h.Name, "@"); with {
+		return place
+	}
+	return h.Name
 }
 
 const maxSlots = 1 << 20
@@ -43,32 +67,63 @@ func parseHosts(list string) ([]host, error) {
 	return hosts, nil
 }
 
-// parseHost parses "a", "a:2", "me@a:2".
+// parseHost parses "a", "a:2", "me@a:2", "[::1]:2".
 func parseHost(word string) (host, error) {
-	name, slots, counted := strings.Cut(word, ":")
-	h := host{Name: name}
-	if name == "" {
-		return h, errors.New("a host has no name")
-	}
-	user, place, with := strings.Cut(name, "@")
+	user, rest, with := strings.Cut(word, "@")
 	if !with {
-		user, place = "u", name
+		rest = word
 	}
-	for _, part := range []string{user, place} {
-		if part == "" || part[0] == '-' || strings.ContainsFunc(part, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
-		}) {
-			return h, fmt.Errorf("host %q: a name is letters, digits, dots and dashes, and may follow USER@", name)
+	place, slots, counted := strings.Cut(rest, ":")
+	if inner, ok := strings.CutPrefix(rest, "["); ok {
+		addr, after, closed := strings.Cut(inner, "]")
+		slots, counted = strings.CutPrefix(after, ":")
+		if ip, err := netip.ParseAddr(addr); err != nil || !ip.Is6() || !closed || after != "" && !counted || !plain(ip.Zone(), true) {
+			return host{}, fmt.Errorf("host %q: want an IPv6 address in the brackets, and perhaps :SLOTS after them", word)
 		}
+		place = addr
+	} else if _, err := netip.ParseAddr(rest); err == nil && strings.Contains(rest, ":") {
+		return host{}, fmt.Errorf("host %q: an IPv6 address is written in brackets, [%s]", word, rest)
+	} else if !plain(place, false) {
+		return host{}, badName(place)
+	}
+	h := host{Name: place}
+	if with {
+		if !plain(user, false) {
+			return h, badName(user)
+		}
+		h.Name = user + "@" + place
 	}
 	if counted {
 		var err error
 		if h.Slots, err = number(slots, 1, maxSlots); err != nil {
-			return h, fmt.Errorf("slots of host %s: %w", name, err)
+			return h, fmt.Errorf("slots of host %s: %w", h.Name, err)
 		}
 	}
 	return h, nil
 }
+
+// plain is true if name is of letters, digits, dots and dashes, and is not taken
+// for an option by the command that is given it.
+func plain(name string, empty bool) bool {
+	return (name != "" || empty) && !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+	})
+}
+
+func badName(name string) error {
+	if name == "" {
+		return errors.New("a host has no name")
+	}
+	return fmt.Errorf("host %q: a name is letters, digits, dots and dashes, and may follow USER@", name)
+}
+
+// aliases are the words of other launchers for labels of ours.
+var aliases = map[string]string{
+	"slot": "slots", "count": "slots", "cpu": "slots", "max-slots": "max_slots", "slots-max": "max_slots", "slots_max": "max_slots",
+	"username": "user", "user-name": "user", "user_name": "user",
+}
+
+var equals = regexp.MustCompile(`[ \t]*=[ \t]*`)
 
 // parseHostfile parses a line for each host, "h", "h:2" or "h slots=2", with
 // labels after that; the rest of a line after # is a comment.
@@ -78,7 +133,7 @@ func parseHostfile(text string) ([]host, error) {
 	for line := range strings.Lines(text) {
 		n++
 		line, _, _ = strings.Cut(line, "#")
-		words := strings.Fields(line)
+		words := strings.Fields(equals.ReplaceAllString(line, "="))
 		if len(words) == 0 {
 			continue
 		}
@@ -89,8 +144,8 @@ func parseHostfile(text string) ([]host, error) {
 		given := map[string]bool{"slots": h.Slots != 0}
 		for _, w := range words[1:] {
 			key, value, _ := strings.Cut(w, "=")
-			if key == "max-slots" {
-				key = "max_slots"
+			if name, ok := aliases[key]; ok {
+				key = name
 			}
 			if given[key] {
 				return nil, fmt.Errorf("line %d: the %s of %s are given twice", n, key, h.Name)
@@ -118,6 +173,11 @@ func (h *host) label(key, value string) (err error) {
 		h.Slots, err = number(value, 1, maxSlots)
 	case "max_slots":
 		h.MaxSlots, err = number(value, 1, maxSlots)
+	case "user":
+		if !plain(value, false) || strings.Contains(h.Name, "@") {
+			return fmt.Errorf("user: want one user for host %s, not %q", h.Name, value)
+		}
+		h.Name = value + "@" + h.Name
 	case "trust":
 		if value != "yes" && value != "no" {
 			return errors.New("trust: want yes or no")
@@ -134,7 +194,7 @@ func (h *host) label(key, value string) (err error) {
 		}
 		return nil
 	default:
-		return fmt.Errorf("%q is not known here; there are slots=N, max_slots=N, san=ADDRESS, lan=ADDRESS, wan=ADDRESS and trust=yes|no", key)
+		return fmt.Errorf("%q is not known here; there are slots=N, max_slots=N, user=NAME, san=ADDRESS, lan=ADDRESS, wan=ADDRESS and trust=yes|no", key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -146,7 +206,7 @@ func (h *host) label(key, value string) (err error) {
 func formatHostfile(hosts []host) string {
 	var b strings.Builder
 	for _, h := range hosts {
-		b.WriteString(h.Name)
+		b.WriteString(h.written())
 		if h.Slots > 0 {
 			fmt.Fprintf(&b, " slots=%d", h.Slots)
 		}
@@ -168,21 +228,61 @@ func formatHostfile(hosts []host) string {
 	return b.String()
 }
 
+// chosenOf is those of all that names names, with the slots that names gives them
+// or else their own. where is what all is, for the sentence about one that is not
+// there.
+func chosenOf(all, names []host, where string) ([]host, error) {
+	var chosen []host
+	for _, n := range names {
+		i := slices.IndexFunc(chosen, func(h host) bool { return sameName(h.place(), n.place()) })
+		if i >= 0 {
+			chosen[i].Slots += n.Slots
+			continue
+		}
+		var own *host
+		for _, h := range all {
+			switch {
+			case !sameName(h.place(), n.place()):
+			case own == nil:
+				own = &h
+			default: // there on several lines
+				own.Slots = max(own.Slots, 1) + max(h.Slots, 1)
+			}
+		}
+		if own == nil {
+			return nil, fmt.Errorf("host %s is not in %s", n.Name, where)
+		}
+		if n.Slots > 0 {
+			own.Slots = n.Slots
+		}
+		chosen = append(chosen, *own)
+	}
+	return chosen, nil
+}
+
+// sameName is true if a and b name one host: equal, or one is the other with its
+// domain.
+func sameName(a, b string) bool {
+	if a == b {
+		return true
+	}
+	if _, err := netip.ParseAddr(a); err == nil {
+		return false
+	}
+	short := func(s string) string { s, _, _ = strings.Cut(s, "."); return s }
+	return short(a) == short(b) && (!strings.Contains(a, ".") || !strings.Contains(b, "."))
+}
+
 // isLocal is true if h is this host: it has one of its names or addresses.
 func (h host) isLocal(m machine) bool {
-	_, name, with := strings.Cut(h.Name, "@")
-	if !with {
-		name = h.Name
-	}
+	name := h.place()
 	for _, n := range h.Networks {
 		if m.has(n.Address) {
 			return true
 		}
 	}
-	short := func(s string) string { s, _, _ = strings.Cut(s, "."); return s }
 	for _, own := range m.Names {
-		// One of the two may be the other with its domain.
-		if name == own || short(name) == short(own) && (!strings.Contains(name, ".") || !strings.Contains(own, ".")) {
+		if sameName(name, own) {
 			return true
 		}
 	}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -23,6 +26,16 @@ func TestParseHostfile(t *testing.T) {
 		{"slots twice", "a:2 slots=3", nil, "line 1: the slots of a are given twice"},
 		{"labels", "me@a:2 lan=10.0.0.1 san=10.1.0.1,10.2.0.1 trust=no max-slots=4", []host{{Name: "me@a", Slots: 2, MaxSlots: 4, Distrusted: true,
 			Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}, {Class: topology.SAN, Address: "10.1.0.1"}, {Class: topology.SAN, Address: "10.2.0.1"}}}}, ""},
+		{"as Open MPI has it", "a slots = 2 max-slots=3\nb slots=1 max_slots=1\nc cpu=4\nd count=2 username=me\ne slots=2 slots_max=5", []host{{Name: "a", Slots: 2, MaxSlots: 3}, {Name: "b", Slots: 1, MaxSlots: 1},
+			{Name: "c", Slots: 4}, {Name: "me@d", Slots: 2}, {Name: "e", Slots: 2, MaxSlots: 5}}, ""},
+		{"as MPICH has it", "a:2\nb:3 # the fast one\n", []host{{Name: "a", Slots: 2}, {Name: "b", Slots: 3}}, ""},
+		{"what MPICH has more", "a:2 binding=user:0,1", nil, `"binding" is not known here; there are slots=N`},
+		{"two users", "me@a user=you", nil, "want one user for host me@a"},
+		{"IPv6", "[::1]\nme@[fe80::1%eth0]:2\n[2001:db8::7] slots=3", []host{{Name: "::1"}, {Name: "me@fe80::1%eth0", Slots: 2}, {Name: "2001:db8::7", Slots: 3}}, ""},
+		{"IPv6 without brackets", "2001:db8::7", nil, "written in brackets, [2001:db8::7]"},
+		{"brackets around a name", "[a]:2", nil, "want an IPv6 address in the brackets"},
+		{"brackets that do not close", "[::1", nil, "want an IPv6 address in the brackets"},
+		{"something after brackets", "[::1]2", nil, "want an IPv6 address in the brackets"},
 		{"another word", "a cpus=3", nil, `line 1: "cpus" is not known here`},
 		{"a label twice", "a lan=10.0.0.1 lan=10.0.0.2", nil, "the lan of a are given twice"},
 		{"an address that is none", "a san=fast", nil, `san: want the host's IP address on that network, not "fast"`},
@@ -62,7 +75,7 @@ func TestIsLocal(t *testing.T) {
 // FuzzHostfile: nothing makes the parser panic, and what it parses it prints as
 // a hostfile, and as a list for --host, that parse to the same.
 func FuzzHostfile(f *testing.F) {
-	for _, text := range []string{"a slots=2\nb:3\n# c\nd", "a:1 # x", "", "a slots=", "a:b:c", "\r\n a\t slots=9", "u@a lan=::1 san=10.0.0.1,10.0.0.2 trust=no max_slots=7"} {
+	for _, text := range []string{"a slots=2\nb:3\n# c\nd", "a:1 # x", "", "a slots=", "a:b:c", "\r\n a\t slots=9", "u@a lan=::1 san=10.0.0.1,10.0.0.2 trust=no max_slots=7", "u@[::1]:3 cpu = 4", "[fe80::1%e]"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -76,7 +89,70 @@ func FuzzHostfile(f *testing.F) {
 		for _, h := range hosts {
 			one, err := parseHosts(h.String())
 			require.NoError(t, err)
-			require.Equal(t, []host{{Name: h.Name, Slots: h.Slots}}, one)
+			require.Equal(t, []host{{Name: h.Name, Slots: h.Slots}}, one, "%q", h)
 		}
 	})
+}
+
+func TestHostsOfAHostfileThatAreChosen(t *testing.T) {
+	file := t.TempDir() + "/hosts"
+	require.NoError(t, os.WriteFile(file, []byte("n1 slots=2 lan=10.0.0.1\nn2 slots=3\nn3.lab\nn2\n"), 0o644))
+	for line, want := range map[string][]host{
+		"":              {{Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}, {Name: "n2", Slots: 3}, {Name: "n3.lab"}, {Name: "n2"}},
+		"--host n3,n1":  {{Name: "n3.lab"}, {Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}},
+		"--host n2":     {{Name: "n2", Slots: 4}},
+		"--host n2:1":   {{Name: "n2", Slots: 1}},
+		"--host n4":     nil,
+		"--host n3.net": nil,
+	} {
+		r, err := parseRun(append(append(strings.Fields(line), "--hostfile", file), "p"))
+		require.NoError(t, err)
+		got, err := r.hosts()
+		if want == nil {
+			require.ErrorContains(t, err, "is not in --hostfile "+file)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, got, line)
+	}
+}
+
+func TestHostsNamedTwice(t *testing.T) {
+	m := machine{Names: []string{"n1"}}
+	lan := []control.Network{{Class: topology.LAN, Address: "10.0.0.2"}}
+	hosts, err := parseHostfile("n1:2\nn2 slots=1 max_slots=2\nlocalhost\nn2 slots=2 max_slots=2 lan=10.0.0.2 trust=no\n127.0.0.1:3")
+	require.NoError(t, err)
+	require.Equal(t, []agent.Host{
+		{Name: "n1", Slots: 6, Here: true},
+		{Name: "n2", Slots: 3, MaxSlots: 4, Networks: lan, Distrusted: true},
+	}, jobHosts(hosts, m))
+}
+
+// FuzzPerNode: what Slurm says of its nodes is counts, as many as there are
+// nodes, or an error.
+func FuzzPerNode(f *testing.F) {
+	for _, text := range []string{"4", "2(x3),1", "1(x1048576)", "1(x", "-1", "2(x0)", "1(x1048577)", ",", "3(x2)(x2)"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := perNode(text)
+		if err != nil {
+			return
+		}
+		require.NotEmpty(t, all)
+		require.LessOrEqual(t, len(all), maxSlots)
+		for _, n := range all {
+			require.Positive(t, n)
+		}
+	})
+}
+
+func TestPerNode(t *testing.T) {
+	all, err := perNode("2(x3),1")
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 2, 2, 1}, all)
+	for _, text := range []string{"", "x", "2(x)", "2(x3", "0", "2(x0)", "1(x9999999)"} {
+		_, err := perNode(text)
+		require.Error(t, err, text)
+	}
 }

@@ -93,7 +93,17 @@ func jobHosts(hosts []host, m machine) []agent.Host {
 			key = "" // whatever it is called
 		}
 		if i, again := at[key]; again {
-			all[i].Slots += max(h.Slots, 1)
+			a := &all[i]
+			a.Slots += max(h.Slots, 1)
+			if a.MaxSlots == 0 || h.MaxSlots == 0 {
+				a.MaxSlots = 0 // any number
+			} else {
+				a.MaxSlots += h.MaxSlots
+			}
+			if len(a.Networks) == 0 {
+				a.Networks = h.Networks
+			}
+			a.Distrusted = a.Distrusted || h.Distrusted
 			continue
 		}
 		at[key] = len(all)
@@ -118,10 +128,9 @@ func exported(env []string) []string {
 	return set
 }
 
-// hosts is those of r's --host and hostfile, or else of the allocation that this
-// runs in.
+// hosts is those of r's hostfile, or else of the allocation that this runs in; of
+// them those that --host names. Without either it is what --host names.
 func (r *run) hosts() ([]host, error) {
-	hosts := r.Hosts
 	if r.Hostfile != "" {
 		text, err := os.ReadFile(r.Hostfile)
 		if err != nil {
@@ -131,10 +140,17 @@ func (r *run) hosts() ([]host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--hostfile %s: %w", r.Hostfile, err)
 		}
-		hosts = append(hosts, more...)
+		if len(r.Hosts) == 0 {
+			return more, nil
+		}
+		return chosenOf(more, r.Hosts, "--hostfile "+r.Hostfile)
 	}
-	if len(hosts) == 0 && inSlurm() {
-		return slurmHosts()
+	if inSlurm() && len(r.LaunchAgent) == 0 {
+		all, err := slurmHosts()
+		if err != nil || len(r.Hosts) == 0 {
+			return all, err
+		}
+		return chosenOf(all, r.Hosts, "the allocation of Slurm")
 	}
-	return hosts, nil
+	return r.Hosts, nil
 }

@@ -134,7 +134,7 @@ func TestSlurm(t *testing.T) {
 		{"as many as are asked for", "-n4 --ntasks-per-node=1", []string{"-n", "2", "hostname"}, 0, "W X", ""},
 		{"and no more", "-n4 --ntasks-per-node=1", []string{"-n", "5", "hostname"}, 2, "", "5 processes do not fit 4 slots"},
 		{"some of the nodes", "-n4 --ntasks-per-node=1", []string{"--host", "Z:2,W", "hostname"}, 0, "Z Z W", ""},
-		{"none of the nodes", "-n4 --ntasks-per-node=1", []string{"--host", "X,nobody", "hostname"}, 1, "", "host nobody: no agent was started there, srun ended with code 1: "},
+		{"none of the nodes", "-n4 --ntasks-per-node=1", []string{"--host", "X,nobody", "hostname"}, 2, "", "host nobody is not in the allocation of Slurm"},
 		{"a rank's code", "-n4 --ntasks-per-node=1", on3("exit 7"), 7, "", "rank 3 on host Z exited with code 7"},
 		{"a rank's signal", "-n4 --ntasks-per-node=1", on3("kill -KILL $$"), 137, "", "rank 3 on host Z was killed by signal 9"},
 		{"no program", "-n4 --ntasks-per-node=1", []string{"--host", "Y,Z", "./none"}, 127, "", `program "./none" was not found`},
