@@ -71,11 +71,11 @@ func Deputy(in io.Reader, errs io.Writer, guard []string) int {
 // first agent.
 func (d *deputy) join(in io.Reader) error {
 	lines := bufio.NewReader(io.LimitReader(in, 64<<20))
-	line, err := lines.ReadBytes('\n')
+	orders, err := lines.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("\"mpivrun agent\" is for mpivrun to start, which then tells it what to do: %w", err)
 	}
-	if d.boot, err = mine(line); err != nil {
+	if d.boot, err = mine(orders); err != nil {
 		return err
 	}
 	if d.boot.Version != control.AgentVersion {
@@ -91,10 +91,11 @@ func (d *deputy) join(in io.Reader) error {
 		close(d.orphaned)
 		stop(errOrphaned)
 	}()
-	if d.conn, err = d.dial(ctx); err != nil {
+	l, err := d.dial(ctx)
+	if err != nil {
 		return err
 	}
-	d.from, d.to = control.NewConn[control.FromAgent](d.conn), control.NewConn[control.ToAgent](d.conn)
+	d.conn, d.to, d.from = l.conn, l.to, control.NewConn[control.FromAgent](l.conn)
 	if err := d.from.Send(control.FromAgent{Joined: &control.Joined{
 		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
 		System: runtime.GOOS + "/" + runtime.GOARCH,
@@ -132,7 +133,7 @@ func mine(line []byte) (control.Boot, error) {
 
 // dial connects to the job's first agent, at the first of its addresses that
 // answers as it should.
-func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
+func (d *deputy) dial(ctx context.Context) (*line, error) {
 	patience := d.boot.Patience
 	if patience <= 0 || patience > dialTime {
 		patience = dialTime
@@ -140,18 +141,18 @@ func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer stop()
 	type result struct {
-		conn *tls.Conn
+		line *line
 		err  error
 	}
 	results := make(chan result)
 	for _, addr := range d.boot.Head {
 		go func() { // ends soon after ctx
-			conn, err := d.try(ctx, addr)
+			l, err := d.try(ctx, addr)
 			select {
-			case results <- result{conn, err}:
+			case results <- result{l, err}:
 			case <-ctx.Done():
-				if conn != nil {
-					conn.Close()
+				if l != nil {
+					l.conn.Close()
 				}
 			}
 		}()
@@ -161,7 +162,7 @@ func (d *deputy) dial(ctx context.Context) (*tls.Conn, error) {
 		select {
 		case r := <-results:
 			if r.err == nil {
-				return r.conn, nil
+				return r.line, nil
 			}
 			errs = append(errs, r.err)
 			continue
@@ -178,11 +179,11 @@ const dialTime = 30 * time.Second
 
 // try connects to addr. A connection that ends before both know who the other is
 // may have had to make room for another: it is made again.
-func (d *deputy) try(ctx context.Context, addr string) (*tls.Conn, error) {
+func (d *deputy) try(ctx context.Context, addr string) (*line, error) {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		conn, err := d.tryOnce(ctx, addr)
+		l, err := d.tryOnce(ctx, addr)
 		if err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-			return conn, err
+			return l, err
 		}
 		select {
 		case <-time.After(wait):
@@ -192,25 +193,43 @@ func (d *deputy) try(ctx context.Context, addr string) (*tls.Conn, error) {
 	}
 }
 
-func (d *deputy) tryOnce(ctx context.Context, addr string) (*tls.Conn, error) {
+// A line is a connection to the job's first agent, which has let us in.
+type line struct {
+	conn *tls.Conn
+	to   *control.Conn[control.ToAgent]
+}
+
+func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	conn := tls.Client(raw, d.identity.TLS())
-	if err := conn.HandshakeContext(ctx); err != nil {
+	l := &line{conn, control.NewConn[control.ToAgent](conn)}
+	if err := l.greet(ctx, d.identity); err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
-	name, err := d.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+	return l, nil
+}
+
+// greet makes sure that the other end is the job's first agent, and that it has
+// let us in: of TLS, this side's part is over before that is decided.
+func (l *line) greet(ctx context.Context, own *identity.Identity) error {
+	if err := l.conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	name, err := own.Verify(l.conn.ConnectionState().PeerCertificates[0])
 	if err == nil && (name.Role != identity.Agent || name.Index != 0) {
 		err = fmt.Errorf("%v is not the job's first agent", name)
 	}
 	if err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("%s: %w", addr, err)
+		return err
 	}
-	return conn, nil
+	until, _ := ctx.Deadline()
+	l.conn.SetReadDeadline(until)
+	_, err = l.to.Receive()
+	return err
 }
 
 // serve does what the first agent says until the connection ends.

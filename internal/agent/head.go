@@ -16,8 +16,8 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
-// How many may be connecting that have not shown who they are, and for how
-// long. One more, and the first of them is closed: strangers who say nothing
+// How many may be connecting that have not shown who they are, beside the job's
+// own agents, and for how long. One more, and the first of them is closed: strangers who say nothing
 // keep nobody out.
 const (
 	shakes    = 64
@@ -129,7 +129,7 @@ func (h *head) keep(c net.Conn) bool {
 	}
 	h.conns[c] = true
 	h.shaking = append(h.shaking, c)
-	if len(h.shaking) > shakes {
+	if len(h.shaking) > shakes+2*len(h.a.hosts) { // which may all come at once
 		h.shaking[0].Close()
 		h.shaking = slices.Delete(h.shaking, 0, 1)
 	}

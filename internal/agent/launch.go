@@ -149,8 +149,8 @@ func tree(boots []control.Boot) []control.Boot {
 type launcher struct {
 	wg sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	running map[*exec.Cmd]bool
+	mu      sync.Mutex              // guards what follows
+	running map[*exec.Cmd]io.Closer // with what they read
 	closed  bool
 }
 
@@ -231,9 +231,9 @@ func (l *launcher) wait(words []string, input []byte, said *tail) (exit int, err
 		return -1, err
 	}
 	if l.running == nil {
-		l.running = map[*exec.Cmd]bool{}
+		l.running = map[*exec.Cmd]io.Closer{}
 	}
-	l.running[cmd] = true
+	l.running[cmd] = in
 	l.mu.Unlock()
 	written := make(chan struct{})
 	go func() { // ends with the command: then nobody reads
@@ -254,11 +254,14 @@ func (l *launcher) wait(words []string, input []byte, said *tail) (exit int, err
 	return 0, nil
 }
 
-// close ends the commands that have not ended a moment after their agents did.
-// It waits for them.
+// close ends what the commands read, and the commands that have not ended a
+// moment later. It waits for them.
 func (l *launcher) close() {
 	l.mu.Lock()
 	l.closed = true
+	for _, in := range l.running {
+		in.Close()
+	}
 	l.mu.Unlock()
 	over := make(chan struct{})
 	go func() { l.wg.Wait(); close(over) }()

@@ -47,6 +47,18 @@ func (w *printer) add(x printed) bool {
 	return true
 }
 
+// idle is true if nothing waits to be written.
+func (w *printer) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.held {
+		if n > 0 {
+			return false
+		}
+	}
+	return len(w.queue) == 0
+}
+
 // took gives back the room of x.
 func (w *printer) took(x printed) {
 	w.mu.Lock()

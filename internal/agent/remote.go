@@ -53,6 +53,9 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	r.conn.Limit(control.FromAgentBytes)
 	r.printer.init(r)
+	if r.to.Send(control.ToAgent{Alive: &control.Alive{}}) != nil { // it is let in
+		return
+	}
 	c.SetReadDeadline(time.Now().Add(shakeTime))
 	first, err := r.conn.Receive()
 	if err != nil || first.Joined == nil {
@@ -249,11 +252,11 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		return false
 	}
 	if skew := time.Since(j.Time).Round(100 * time.Millisecond); skew.Abs() > clockSkew {
-		ahead := "behind"
+		where := "behind"
 		if skew < 0 {
-			ahead = "ahead"
+			where = "ahead of"
 		}
-		a.warn("host %s: its clock is %v %s of the one here: times in its output and logs are off by that", h.name, skew.Abs(), ahead)
+		a.warn("host %s: its clock is %v %s the one here: times in its output and logs are off by that", h.name, skew.Abs(), where)
 	}
 	h.place, h.cores = r, min(max(j.Cores, 1), coresMost)
 	h.networks = h.Networks
@@ -399,6 +402,24 @@ func (a *Agent) hostLost(h *host, why error) {
 		}
 	}
 	a.answered()
+}
+
+// giveUpHosts is for a job that should have ended: a host whose agent does not
+// say that its processes have is done without.
+func (a *Agent) giveUpHosts() {
+	for _, h := range a.hosts {
+		r, elsewhere := h.place.(*remote)
+		if !elsewhere || h.lost {
+			continue
+		}
+		for _, i := range h.processes {
+			// Output may wait for a screen that is held up here.
+			if p := a.processes[i]; !p.judged && !p.exited || p.started && !p.drained && r.printer.idle() {
+				r.end(fmt.Errorf("it was to kill its processes, and has not told their end within %v", lateEnd))
+				break
+			}
+		}
+	}
 }
 
 func (a *Agent) namesOf(h *host) string {

@@ -76,6 +76,7 @@ func (a *Agent) killAll() {
 		a.detail("%s: killed", p.who())
 		p.kill(syscall.SIGKILL)
 	}
+	a.after(lateEnd, a.giveUpHosts)
 }
 
 // drained is told that all that p wrote has been passed on.
