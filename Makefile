@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-compress clean
+.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -63,6 +63,9 @@ bench-hosts: ## the same between two hosts of a lab, unshaped, and with TLS
 	tools/setup go openmpi mpich
 	$(MAKE) --no-print-directory build
 	PATH="$$PWD/bin:$$PATH" bin/mpivlab --hosts X,Y --lan 0 -- mpivpeers -transports lan -tests latency,bw,bibw,mbw_mr -out out/bench/hosts
+
+bench-launch: ## how long jobs on 1 to 32 hosts take to start, by mpivlab exec and by ssh
+	$(GO) test ./internal/launchtest -run '^$$' -bench Launch -benchtime 5x
 
 bench-compress: ## what messages cost the compression: ranks against goroutines of one process
 	$(MAKE) --no-print-directory build
