@@ -88,7 +88,8 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 	switch {
 	case f.Exit < 0:
 		return fmt.Sprintf("%s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
-	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable || l.Slurm && strings.Contains(text, "execve()"):
+	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable,
+		l.Slurm && (f.Exit == int(syscall.ENOENT) || f.Exit == int(syscall.EACCES)): // as slurmstepd exits when it cannot execute it
 		return fmt.Sprintf("%s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
 	case f.Exit == 255 && filepath.Base(by) == "ssh":
 		name := strings.TrimPrefix(host, "host ")

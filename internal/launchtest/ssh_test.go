@@ -260,7 +260,7 @@ func TestTreeOverSSH(t *testing.T) {
 func TestInterruptWhileAgentsStart(t *testing.T) {
 	s := newSite(t, 3)
 	s.settled()
-	r := s.start("-v", "--host", four[:5], "--launch-agent", "sh -c 'exec sleep 100'", "hostname")
+	r := s.start("-v", "--host", four[:5], "--launch-agent", s.write("hang", "#!/bin/sh\nexec sleep 100\n", 0o755), "hostname")
 	r.errs.await(t, "agents start", 1)
 	r.signal(syscall.SIGINT)
 	end := r.wait()
