@@ -17,8 +17,8 @@ import (
 )
 
 // How many may be connecting that have not shown who they are, beside the job's
-// own agents, and for how long. One more, and the first of them is closed: strangers who say nothing
-// keep nobody out.
+// own agents, and for how long. One more, and the first of them is closed:
+// strangers who say nothing keep nobody out.
 const (
 	shakes    = 64
 	shakeTime = 5 * time.Second

@@ -65,12 +65,7 @@ func (l Launch) patience() time.Duration {
 
 // explain says in a sentence why no agent runs on a host, "host b", or on several.
 func (l Launch) explain(host string, f control.LaunchFailed) string {
-	text := strings.Map(func(r rune) rune { // it may be anything
-		if r != '\n' && !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, f.Text)
+	text := printable(f.Text)
 	// Around what matters there are greetings and warnings.
 	if _, said, marked := strings.Cut(text, agentMark); marked {
 		said, _, _ = strings.Cut(said, "\n")
@@ -111,6 +106,16 @@ func srunSays(text string) string {
 		}
 	}
 	return ""
+}
+
+// printable is what another host said without what a terminal would obey.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // typed is the command as a user would type it.

@@ -168,8 +168,12 @@ func (r *remote) heard(m control.FromAgent) {
 			r.printer.add(printed{p: p})
 		}
 	case m.Taken != nil:
-		if p := r.process(m.Taken.Process); p != nil && p.reads && a.feeding != nil {
-			a.feeding.give(m.Taken.Bytes, m.Taken.Broken)
+		if p := r.process(m.Taken.Process); p != nil && p.reads {
+			a.post(func() {
+				if a.feeding != nil {
+					a.feeding.give(m.Taken.Bytes, m.Taken.Broken)
+				}
+			})
 		}
 	case m.LaunchFailed != nil:
 		a.post(func() { a.notLaunched(*m.LaunchFailed, true) })
@@ -186,14 +190,14 @@ func (r *remote) heard(m control.FromAgent) {
 	case m.Exited != nil:
 		of(m.Exited.Process, func(p *process) { a.exited(p, syscall.WaitStatus(m.Exited.Status)) })
 	case m.Leaving != nil:
-		if r.left = m.Leaving.Reason; r.left == "" {
+		if r.left = printable(m.Leaving.Reason); r.left == "" {
 			r.left = "it did not say why"
 		}
 	case m.Refused != nil:
 		if r.refused++; r.refused > refusalsTold {
 			return
 		}
-		a.post(func() { a.warn("host %s: a connection was refused: %s", r.host.name, m.Refused.Reason) })
+		a.post(func() { a.warn("host %s: a connection was refused: %s", r.host.name, printable(m.Refused.Reason)) })
 	case m.Question != nil:
 		r.ask(*m.Question)
 	}
