@@ -243,7 +243,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail) (exit int, err
 	l.mu.Unlock()
 	written := make(chan struct{})
 	go func() { // ends with the command: then nobody reads
-		io.WriteString(in, string(input)) // it stays open: its end is the end of the launch
+		in.Write(input) // it stays open: its end is the end of the launch
 		close(written)
 	}()
 	err = cmd.Wait()
