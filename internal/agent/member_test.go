@@ -141,7 +141,7 @@ var members = map[string]func(m *member){
 			m.send(control.Message{Failed: &control.Failed{Rank: 0, Code: 1, Error: "rank 1 gave up", Told: true}})
 			m.stop()
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		m.send(control.Message{Failed: &control.Failed{Rank: 1, Code: 7, Error: "the matrix is singular"}})
 		m.stop()
 	},
@@ -149,10 +149,10 @@ var members = map[string]func(m *member){
 	// peer's death is seen.
 	"blame": func(m *member) {
 		if m.join(); m.process == 1 {
-			m.send(control.Message{Failed: &control.Failed{Rank: 1, Code: 1, Error: "rank 0 is gone"}})
+			m.send(control.Message{Failed: &control.Failed{Rank: 1, Code: 1, Error: "rank 0 is gone", Lost: new(int)}})
 			m.stop()
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		os.Exit(5)
 	},
 	"leave": func(m *member) { m.join() },

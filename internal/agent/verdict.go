@@ -18,6 +18,7 @@ type verdict struct {
 	by    *process // whose output comes before the text; nil: nobody's
 	died  bool     // its last words belong to the text
 	told  bool     // another rank's failure made it
+	lost  *process // so did the loss of this one; nil: of none
 	scene string   // what others waited for from it, a line each
 }
 
@@ -107,10 +108,13 @@ func (a *Agent) pronounce() {
 // rankFailed is told by a process that one of its ranks failed. A rank whose
 // peer died or gave up a collective fails too, and may be heard first; so
 // nothing is done for a moment in which the dead one may be found, or the other
-// be heard.
+// be heard: for longer where it says that there is one.
 func (a *Agent) rankFailed(p *process, f control.Failed) {
 	p.failed = true
 	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p, told: f.Told}
+	if f.Lost != nil && *f.Lost >= 0 && *f.Lost < len(a.processes) {
+		v.lost = a.processes[*f.Lost]
+	}
 	if v.code == 0 {
 		v.code = 1
 	}
@@ -135,6 +139,9 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 func (a *Agent) settle(latest time.Time) {
 	a.after(settle, func() {
 		dying := slices.ContainsFunc(a.everyone(), func(p *process) bool { return p.linkEnded && !p.allFinished() && !p.failed })
+		if lost := a.doubt.lost; a.doubt.told || lost != nil && !lost.exited {
+			dying = true // the cause is another's, and still to be heard
+		}
 		if dying && time.Now().Before(latest) {
 			a.settle(latest)
 			return

@@ -115,6 +115,7 @@ type Failed struct {
 	Rank  int
 	Code  int    // for the exit of mpivrun; never 0
 	Error string // one or more lines, for people
+	Lost  *int   `json:",omitempty"` // it failed because it has lost this process
 	Told  bool   `json:",omitempty"` // it failed because another rank, of which is still to be heard, has
 }
 

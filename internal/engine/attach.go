@@ -193,7 +193,7 @@ func (l *link) lost(err error) {
 	l.unplace()
 	l.e.refreshActive()
 	if !again {
-		l.e.fail(fmt.Errorf("connection to process %d: %w", l.process, err), false)
+		l.e.fail(&LostError{Process: l.process, Err: err}, false)
 	}
 }
 

@@ -34,6 +34,15 @@ var (
 	ErrClosed    = errors.New("the process has left the job")
 )
 
+// A LostError is why an engine fails that has lost a process for good.
+type LostError struct {
+	Process int
+	Err     error
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("connection to process %d: %v", e.Process, e.Err) }
+func (e *LostError) Unwrap() error { return e.Err }
+
 // A Config says what an Engine is part of. All fields without a default must
 // be set.
 type Config struct {

@@ -219,7 +219,7 @@ func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 	}
 	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil, false)}}}
 	if err != nil {
-		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Told: told}}
+		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Lost: lost(err), Told: told}}
 	}
 	p.agent.Send(m) // if that fails, the agent is gone, and Leave will say so
 }
@@ -235,7 +235,15 @@ func (p *Process) failed(err error) {
 	if all {
 		return // others have left already
 	}
-	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(p.engine.Local()[0]), Code: 1, Error: err.Error()}})
+	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(p.engine.Local()[0]), Code: 1, Error: err.Error(), Lost: lost(err)}})
+}
+
+// lost is the process that err says was lost; nil if it says no such thing.
+func lost(err error) *int {
+	if le, ok := errors.AsType[*engine.LostError](err); ok {
+		return &le.Process
+	}
+	return nil
 }
 
 // Leave waits until all processes have finished, so that everything this one
