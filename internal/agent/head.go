@@ -220,12 +220,18 @@ func (a *Agent) launchAll() {
 	}
 	distrusted := func(b control.Boot) bool { return a.hosts[b.Agent-1].Distrusted }
 	leaves := slices.DeleteFunc(slices.Clone(boots), func(b control.Boot) bool { return !distrusted(b) })
-	// A boot that another agent starts may have to be started from here.
 	for _, b := range append(tree(slices.DeleteFunc(boots, distrusted)), leaves...) {
-		for _, c := range b.Children {
-			a.boots[c.Agent] = c
-		}
+		a.noteBelow(b)
 		a.head.launches.start(b, a.launchFailed)
+	}
+}
+
+// noteBelow keeps what agents below b are to be told: one that another agent
+// cannot start is started from here, with those below it.
+func (a *Agent) noteBelow(b control.Boot) {
+	for _, c := range tree(b.Children) {
+		a.boots[c.Agent] = c
+		a.noteBelow(c)
 	}
 }
 

@@ -123,6 +123,22 @@ func TestTreeOfAgents(t *testing.T) {
 	require.Equal(t, strings.Repeat("up\n", 50), out.String())
 }
 
+// No host but the first can start agents on another.
+func TestTreeThatOnlyTheFirstHostCanClimb(t *testing.T) {
+	var names []string
+	for i := range 50 {
+		names = append(names, fmt.Sprintf("h%d", i))
+	}
+	j, out, errs := shell(t, 50, "echo up")
+	elsewhere(t, &j, names...)
+	j.Launch.Command = []string{"sh", "-c", `shift; [ -z "$BELOW" ] || exit 255; exec env BELOW=1 GORACE=atexit_sleep_ms=0 ` + envDo + `=agent "$@"`, "sh"}
+	for i := range j.Hosts {
+		j.Hosts[i].Slots = 1
+	}
+	require.Zero(t, runJob(t, j), "%s", errs)
+	require.Equal(t, strings.Repeat("up\n", 50), out.String())
+}
+
 func TestTreeHasEveryBootOnce(t *testing.T) {
 	for n := range 200 {
 		boots := make([]control.Boot, n)
