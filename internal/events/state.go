@@ -1,0 +1,271 @@
+package events
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Phase is how far a job or a process has come.
+type Phase string
+
+const (
+	PhaseStarting Phase = "starting"
+	PhaseRunning  Phase = "running"
+	PhaseFinished Phase = "finished" // a process: all its ranks have
+	PhaseEnding   Phase = "ending"   // a job: something failed, or it was interrupted
+	PhaseExited   Phase = "exited"   // a process
+	PhaseEnded    Phase = "ended"    // a job
+)
+
+// A State is a job as its events tell it. The zero value knows nothing.
+type State struct {
+	Job       *Job // nil before JobStarted
+	Began     time.Time
+	At        time.Time // of the last event
+	Seq       uint64    // of the last event
+	Phase     Phase
+	Hosts     []Host
+	Processes []Process
+	Deadlock  *Event // the last that was suspected or proven
+	Verdict   *Event
+	Ended     *Ended
+	Cut       bool // this stream has ended before the job
+
+	last map[slot]Event // what is still true: the last event of each slot
+}
+
+// A Host of the job.
+type Host struct {
+	Name    string
+	Joined  bool
+	Lost    bool
+	Agent   Agent
+	Refused uint64 // connections, by its agent
+}
+
+// A Process of the job.
+type Process struct {
+	Index    int
+	Host     string
+	Ranks    []int
+	Phase    Phase
+	PID      int
+	Exit     string // how it ended
+	Finished map[int]bool
+	Failed   map[int]string // ranks, and why
+	Refused  uint64         // connections
+	Paths    map[int]Path   // by peer
+
+	Reading  *Reading // the last; nil: none
+	Before   *Reading // the one before
+	ReadAt   time.Time
+	readSeq  uint64
+	spoken   bool // it has said Hello
+	allReady bool
+}
+
+// A slot is what an event replaces another of.
+type slot struct {
+	kind                Kind
+	host                string
+	process, rank, peer int
+}
+
+func (e *Event) slot() slot {
+	s := slot{kind: e.Kind, host: e.Host, process: -1, rank: -1, peer: -1}
+	if e.Process != nil {
+		s.process = *e.Process
+	}
+	if e.Rank != nil {
+		s.rank = *e.Rank
+	}
+	if e.Path != nil {
+		s.peer = e.Path.Peer
+	}
+	return s
+}
+
+// Apply has s know of e. An event that is known, or older than what is known in
+// its place, or about what is not part of the job, changes nothing: false.
+func (s *State) Apply(e Event) bool {
+	if s.Job == nil && e.Kind != JobStarted && e.Kind != StreamCut {
+		return false
+	}
+	if e.Kind == JobStarted && s.Job != nil || e.Process != nil && s.process(e) == nil {
+		return false
+	}
+	if e.Kind == StreamCut {
+		s.Cut = true
+		return true
+	}
+	if e.Kind == ProcessReading {
+		if !s.read(e) {
+			return false
+		}
+	} else {
+		key := e.slot()
+		if before, known := s.last[key]; known && before.Seq >= e.Seq {
+			return false
+		}
+		if s.last == nil {
+			s.last = map[slot]Event{}
+		}
+		s.last[key] = e
+		s.apply(e)
+	}
+	if e.Seq > s.Seq {
+		s.Seq, s.At = e.Seq, e.Time
+	}
+	return true
+}
+
+// Events is events that give a State which knows what s does, but for readings.
+func (s *State) Events() []Event {
+	return slices.SortedFunc(maps.Values(s.last), func(a, b Event) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+}
+
+// Readings is the last of each process that was read after a time, as events.
+func (s *State) Readings(after time.Time) (all []Event) {
+	for i := range s.Processes {
+		if p := &s.Processes[i]; p.Reading != nil && p.ReadAt.After(after) {
+			all = append(all, Event{V: Version, Seq: p.readSeq, Time: p.ReadAt, Kind: ProcessReading, Host: p.Host, Process: new(i), Reading: p.Reading})
+		}
+	}
+	return all
+}
+
+func (s *State) apply(e Event) {
+	p, h := s.process(e), s.host(e.Host)
+	switch e.Kind {
+	case JobStarted:
+		s.begin(e)
+	case HostJoined:
+		if h != nil {
+			h.Joined, h.Agent = true, *e.Agent
+		}
+	case HostLost:
+		if h != nil {
+			h.Lost = true
+		}
+	case ProcessStarted:
+		p.PID = e.Started.PID
+		p.advance()
+	case ProcessHello:
+		p.spoken = true
+		p.advance()
+	case AllReady:
+		s.reach(PhaseRunning)
+		for i := range s.Processes {
+			s.Processes[i].allReady = true
+			s.Processes[i].advance()
+		}
+	case RankFinished:
+		p.Finished[*e.Rank] = true
+		p.advance()
+	case RankFailed:
+		p.Failed[*e.Rank] = e.Text
+	case ProcessExited:
+		p.Exit = e.Text
+		p.advance()
+	case LinkPath:
+		p.Paths[e.Path.Peer] = *e.Path
+	case StrangerRefused:
+		if p != nil {
+			p.Refused = e.Refused.Total
+		} else if h != nil {
+			h.Refused = e.Refused.Total
+		}
+	case DeadlockSuspected, DeadlockProven:
+		if s.Deadlock == nil || s.Deadlock.Seq < e.Seq {
+			s.Deadlock = &e
+		}
+	case JobVerdict:
+		s.Verdict = &e
+		s.reach(PhaseEnding)
+	case JobEnded:
+		s.Ended = e.Ended
+		s.reach(PhaseEnded)
+	}
+}
+
+func (s *State) begin(e Event) {
+	s.Job, s.Began, s.Phase = e.Job, e.Time, PhaseStarting
+	for _, name := range e.Job.Hosts {
+		s.Hosts = append(s.Hosts, Host{Name: name})
+	}
+	for i, p := range e.Job.Processes {
+		s.Processes = append(s.Processes, Process{Index: i, Host: p.Host, Ranks: p.Ranks, Phase: PhaseStarting,
+			Finished: map[int]bool{}, Failed: map[int]string{}, Paths: map[int]Path{}})
+	}
+}
+
+// reach is the job's next phase, if it has not come further.
+func (s *State) reach(p Phase) {
+	order := []Phase{PhaseStarting, PhaseRunning, PhaseEnding, PhaseEnded}
+	if slices.Index(order, p) > slices.Index(order, s.Phase) {
+		s.Phase = p
+	}
+}
+
+// advance sets the phase by what is known.
+func (p *Process) advance() {
+	switch {
+	case p.Exit != "":
+		p.Phase = PhaseExited
+	case len(p.Finished) == len(p.Ranks) && len(p.Ranks) > 0:
+		p.Phase = PhaseFinished
+	case p.PID != 0 && (!p.spoken || p.allReady):
+		p.Phase = PhaseRunning
+	default:
+		p.Phase = PhaseStarting
+	}
+}
+
+func (s *State) process(e Event) *Process {
+	if e.Process == nil || *e.Process < 0 || *e.Process >= len(s.Processes) {
+		return nil
+	}
+	return &s.Processes[*e.Process]
+}
+
+func (s *State) host(name string) *Host {
+	i := slices.IndexFunc(s.Hosts, func(h Host) bool { return h.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Hosts[i]
+}
+
+// On is the processes of a host.
+func (s *State) On(host string) (all []*Process) {
+	for i := range s.Processes {
+		if s.Processes[i].Host == host {
+			all = append(all, &s.Processes[i])
+		}
+	}
+	return all
+}
+
+// FinishedRanks is how many ranks have.
+func (s *State) FinishedRanks() (n int) {
+	for i := range s.Processes {
+		n += len(s.Processes[i].Finished)
+	}
+	return n
+}
+
+func (s *State) read(e Event) bool {
+	p := s.process(e)
+	if p.Reading != nil && e.Reading.Up <= p.Reading.Up {
+		return false
+	}
+	p.Before, p.Reading, p.ReadAt, p.readSeq = p.Reading, e.Reading, e.Time, e.Seq
+	p.Refused = max(p.Refused, e.Reading.Strangers)
+	return true
+}
