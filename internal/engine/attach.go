@@ -158,6 +158,9 @@ func (l *link) detach() {
 	}
 	l.queue = entryQueue{}
 	for x := l.kept.head; x != nil; x = x.lnext {
+		if !x.queued {
+			l.resent++
+		}
 		x.queued = true
 		l.queue.push(x)
 	}

@@ -51,9 +51,10 @@ type link struct {
 	ctl     ctlQueue
 	stuck   stuckLane // whose head was answered ErrFull
 	kept    keptList
-	logged  int  // cost of kept
-	pressed bool // the peer wants no eager messages
-	press   bool // we told it so
+	logged  int    // cost of kept
+	resent  uint64 // messages that were queued again, since a connection broke or was left
+	pressed bool   // the peer wants no eager messages
+	press   bool   // we told it so
 	free    *entry
 	pulling []pull // to be started by who polls
 
@@ -537,7 +538,10 @@ func (k *keptList) remove(x *entry) {
 }
 
 // An entryQueue is a first-in first-out queue, linked by qnext.
-type entryQueue struct{ head, tail *entry }
+type entryQueue struct {
+	head, tail *entry
+	n          int
+}
 
 func (q *entryQueue) push(x *entry) {
 	x.qnext = nil
@@ -547,10 +551,12 @@ func (q *entryQueue) push(x *entry) {
 		q.tail.qnext = x
 	}
 	q.tail = x
+	q.n++
 }
 
 func (q *entryQueue) pop() {
 	x := q.head
+	q.n--
 	if q.head = x.qnext; q.head == nil {
 		q.tail = nil
 	}
