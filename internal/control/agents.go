@@ -39,6 +39,7 @@ type FromAgent struct {
 	Taken        *Taken        `json:",omitempty"`
 	Question     *Exchange     `json:",omitempty"`
 	Leaving      *Leaving      `json:",omitempty"`
+	Metrics      *Metrics      `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
@@ -79,6 +80,7 @@ type Run struct {
 	Networks  []Network
 	Options   Options
 	Bind      bool
+	Metrics   string `json:",omitempty"` // where to serve metrics: the ADDR of --metrics. Empty: nowhere
 	Processes []Spawn
 }
 
@@ -157,6 +159,12 @@ type Exchange struct {
 
 // FromAgentBytes is the longest message that an agent may send to the first.
 const FromAgentBytes = 16 << 20
+
+// Metrics: where the agent serves them, or why it does not.
+type Metrics struct {
+	Addr  string `json:",omitempty"` // host:port that it listens on
+	Error string `json:",omitempty"`
+}
 
 // Alive is said every AliveEvery, so that a host which was cut off is known.
 type Alive struct{}

@@ -12,6 +12,9 @@
 package control
 
 import (
+	"time"
+
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -39,6 +42,7 @@ type Message struct {
 	Welcome *Welcome `json:",omitempty"`
 	Start   *Start   `json:",omitempty"`
 	Ask     *Ask     `json:",omitempty"`
+	Watch   *Watch   `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 }
 
@@ -123,6 +127,14 @@ type Failed struct {
 // none of its ranks has made progress for a while.
 type Ask struct{ ID uint64 }
 
+// Watch wants a Report with this ID and a Reading: now, and again and again if
+// Every is not zero, until there is another Watch with the same ID. While nobody
+// watches a process takes no readings.
+type Watch struct {
+	ID    uint64
+	Every time.Duration `json:",omitempty"`
+}
+
 // Stop asks the process to end now: another part of the job has failed, or,
 // without a Reason, all have finished. It may come in place of Start.
 type Stop struct{ Reason string }
@@ -132,6 +144,7 @@ type Report struct {
 	ID      uint64
 	Process int
 	Ranks   []RankReport
+	Reading *events.Reading `json:",omitempty"` // the answer to a Watch has one, and no Ranks
 }
 
 // A RankReport tells about one rank.

@@ -38,8 +38,11 @@ type Process struct {
 	describe Describe
 	identity *identity.Identity // nil where nobody asks
 
-	engine *engine.Engine
-	fabric *fabric.Fabric
+	engine   *engine.Engine
+	fabric   *fabric.Fabric
+	networks []fabric.Network
+	began    time.Time
+	watches  chan control.Watch // that the agent wants
 
 	stopped  chan struct{} // closed when the agent has said Stop, or is gone
 	reason   error         // why; nil if all have finished; set before stopped is closed
@@ -67,7 +70,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), ends: make(map[topology.Rank]bool)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), ends: make(map[topology.Rank]bool)}
 	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
@@ -152,10 +155,12 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		// would look at the network for milliseconds (golang/go#51651).
 		runtime.GOMAXPROCS(min(len(own.Ranks), own.Cores) + 1)
 	}
+	p.networks = networks
 	p.engine = engine.New(cfg)
 	p.fabric.Start(p.engine, addrs)
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
+	p.finished.Go(p.reportWhenWatched)
 }
 
 // authenticate tells which process of the job a certificate is of.
@@ -196,6 +201,8 @@ func (p *Process) listenToAgent() {
 			r := p.Report()
 			r.ID = m.Ask.ID
 			p.agent.Send(control.Message{Report: &r}) // if that fails, Receive will
+		case m.Watch != nil:
+			p.watches <- *m.Watch
 		case m.Stop != nil:
 			if m.Stop.Reason != "" {
 				p.reason = fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)

@@ -43,6 +43,18 @@ func waitSentence(now time.Time, r int, w control.Wait) string {
 	return b.String()
 }
 
+// For tells what w waits for: "for a message from rank 0, tag 5, on world".
+func For(w control.Wait) string {
+	if len(w.Needs) == 0 {
+		return ""
+	}
+	text := needPhrase(w, w.Needs[0])
+	if more := len(w.Needs) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // needPhrase tells of one need: "for a message from rank 0, tag 5, on world".
 func needPhrase(w control.Wait, n control.Need) string {
 	who := rankList(peers(n))
