@@ -1,0 +1,46 @@
+package metrics
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A group is an element of Prometheus' file_sd format.
+type group struct {
+	Targets []string `json:"targets"`
+}
+
+// WriteTargets replaces the file at path by one for Prometheus' file_sd_configs, with
+// these targets, each host:port. Prometheus never sees half of it.
+func WriteTargets(path string, targets []string) error {
+	groups := []group{}
+	if len(targets) > 0 {
+		groups = append(groups, group{slices.Compact(slices.Sorted(slices.Values(targets)))})
+	}
+	text, err := json.MarshalIndent(groups, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write the targets for Prometheus: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(text, '\n'))
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the targets for Prometheus: %w", err)
+	}
+	return nil
+}
