@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/metrics"
 )
 
 // How long things may take.
@@ -44,6 +46,9 @@ type Agent struct {
 	typed     *os.File   // a pipe to the process that has the terminal's input; nil if there is none
 	feeding   *window    // towards the process elsewhere that has the input; nil if there is none
 
+	eventsFile *os.File        // nil: none
+	metrics    *metrics.Server // nil: none
+
 	events chan func()   // run by loop; never closed
 	done   chan struct{} // closed when the loop has ended
 	ended  chan struct{} // closed when all has ended
@@ -67,6 +72,8 @@ type Agent struct {
 	rounds     map[uint64]*round
 	lastRound  uint64
 	watch      watch
+	news       newsfeed
+	reader     reader
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
@@ -80,6 +87,7 @@ func Start(j Job) (*Agent, error) {
 		job: j, since: time.Now(), token: make([]byte, 16),
 		events: make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
 		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
+		news: newsfeed{refusals: map[string]*refusals{}},
 	}
 	if err := a.prepare(); err != nil {
 		a.release()
@@ -120,7 +128,15 @@ func (a *Agent) prepare() error {
 	if err := a.prepareOutput(); err != nil {
 		return err
 	}
-	return a.prepareHere()
+	if a.job.Events != "" {
+		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
+			return err
+		}
+	}
+	if err := a.prepareHere(); err != nil {
+		return err
+	}
+	return a.serveMetrics()
 }
 
 // prepareOutput makes where the output of every process goes, and the input of
@@ -280,6 +296,13 @@ func (a *Agent) after(d time.Duration, f func()) {
 func (a *Agent) run() {
 	defer close(a.ended)
 	a.running = len(a.processes)
+	if a.eventsFile != nil {
+		a.writeEvents()
+	}
+	a.emitJob()
+	if a.metrics != nil {
+		a.measured(a.hereName(), a.metrics.Addr())
+	}
 	if a.job.Timeout > 0 {
 		a.after(a.job.Timeout, a.timedOut)
 	}
@@ -361,6 +384,7 @@ func (a *Agent) forked(p *process, pid int, err error) {
 		return
 	}
 	p.started, p.pid = true, pid
+	a.emitOf(p, events.Event{Kind: events.ProcessStarted, Started: &events.Started{PID: pid}})
 	a.draining++
 	a.detail("%s: process %d of the job started, PID %d%s", p.who(), p.index, pid, a.onHost(p))
 	for _, sig := range a.passed { // it ran already, though we did not know
@@ -384,12 +408,14 @@ func (a *Agent) finish() {
 	for t := range a.timers {
 		t.Stop()
 	}
+	a.emitEnd()
 	if a.feeding != nil {
 		a.feeding.give(0, true)
 	}
 	if a.head != nil {
 		a.head.close()
 	}
+	a.endMetrics()
 	a.asked.Close()
 	a.crew.close()
 	if a.job.Reaper {
@@ -413,12 +439,18 @@ func (a *Agent) release() {
 	if a.typed != nil {
 		a.typed.Close()
 	}
+	if a.metrics != nil {
+		a.metrics.Close()
+	}
 	if a.speaker != nil {
 		a.pronounce()
 		a.speaker.close()
 	}
 	for _, f := range a.outputs {
 		f.Close()
+	}
+	if a.eventsFile != nil {
+		a.eventsFile.Close() // again, unless the job did not begin
 	}
 }
 
@@ -453,7 +485,10 @@ func (l local) said(process int, m *control.Message) {
 }
 
 func (l local) refused(reason string) {
-	l.a.post(func() { l.a.warn("a connection was refused: %s", reason) })
+	l.a.post(func() {
+		l.a.warn("a connection was refused: %s", reason)
+		l.a.refusedOne(l.a.hereName(), reason)
+	})
 }
 
 func (l local) exited(process int, status syscall.WaitStatus) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/events"
 )
 
 func TestJobEnds(t *testing.T) {
@@ -252,12 +254,13 @@ func TestStatus(t *testing.T) {
 	require.Len(t, jobs, 1)
 	ans, err := Ask(jobs[0].Dir, Question{Op: "ps"})
 	require.NoError(t, err)
-	require.Equal(t, "test", ans.Job.Name)
-	require.Equal(t, "running", ans.Job.State)
-	require.Equal(t, 3, ans.Job.Ranks)
+	state := ans.State()
+	require.Equal(t, "test", state.Job.Name)
+	require.Equal(t, events.PhaseRunning, state.Phase)
+	require.Equal(t, 3, state.Job.Ranks)
 	require.Equal(t, []int{0, 1, 2}, ans.Silent, "members of this test answer no question")
-	for i, p := range ans.Job.Processes {
-		require.Equal(t, "running", p.State)
+	for i, p := range state.Processes {
+		require.Equal(t, events.PhaseRunning, p.Phase)
 		require.Equal(t, a.crew.children[i].pid(), p.PID)
 	}
 	a.Abort("enough")

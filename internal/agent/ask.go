@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -33,12 +34,24 @@ func (a *Agent) ask(then func([]control.Report, []*process)) { a.askFor(askTime,
 
 // askFor is ask with a time of its own for the answers.
 func (a *Agent) askFor(patience time.Duration, then func([]control.Report, []*process)) {
+	a.begin(patience, then, func(id uint64) control.Message { return control.Message{Ask: &control.Ask{ID: id}} })
+}
+
+// readAll has a reading taken of every process, and then run by the loop with those
+// who did not answer.
+func (a *Agent) readAll(then func(silent []*process)) {
+	all := func(_ []control.Report, silent []*process) { then(silent) }
+	a.begin(askTime, all, func(id uint64) control.Message { return control.Message{Watch: &control.Watch{ID: id}} })
+}
+
+// begin begins a round.
+func (a *Agent) begin(patience time.Duration, then func([]control.Report, []*process), question func(id uint64) control.Message) {
 	a.lastRound++
 	id := a.lastRound
 	r := &round{wanted: map[*process]bool{}, then: then}
 	for _, p := range a.processes {
 		// Before Start there is nothing to tell, and a process awaits nothing else.
-		if a.toldStart && !p.exited && p.send(control.Message{Ask: &control.Ask{ID: id}}) {
+		if a.toldStart && !p.exited && p.send(question(id)) {
 			r.wanted[p] = true
 		}
 	}
@@ -55,6 +68,9 @@ func (a *Agent) report(p *process, rep control.Report) {
 	}
 	delete(r.wanted, p)
 	rep.Process = p.index
+	if rep.Reading != nil {
+		a.read(p, rep.Reading)
+	}
 	r.reports = append(r.reports, rep)
 	a.answered()
 }
@@ -147,8 +163,10 @@ func (a *Agent) look() {
 		case a.ending:
 		case proven && a.job.Deadlock == "say":
 			a.watch.said = true
+			a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
 			a.warn("%s", a.deadlockText(e))
 		case proven:
+			a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
 			a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if a timer of the program would still do something: --deadlock say)"})
 		case suspected && !a.watch.hinted:
 			a.hint(e)
@@ -173,6 +191,7 @@ func (a *Agent) hint(e waits.Explanation) {
 		return
 	}
 	a.watch.hinted = true
+	a.emit(events.Event{Kind: events.DeadlockSuspected, Text: e.String()})
 	a.warn("perhaps a deadlock in job %s, which goes on: unless a timer or a signal wakes a goroutine, nothing will happen any more\n%s", a.job.Name, e)
 }
 

@@ -32,6 +32,7 @@ type child struct {
 	proc   *os.Process
 	reaped bool
 	link   *link // its connection, once it has said Hello
+	start  bool  // it has been told Start, and has not ended its connection
 }
 
 // whoIs names a process for people by its ranks: "rank 4", "ranks 4-7".
@@ -66,7 +67,30 @@ func (m *child) send(msg control.Message) bool {
 	m.mu.Lock()
 	l := m.link
 	m.mu.Unlock()
-	return l != nil && l.send(msg)
+	if l == nil || !l.send(msg) {
+		return false
+	}
+	if msg.Start != nil {
+		m.mu.Lock()
+		m.start = true
+		m.mu.Unlock()
+	}
+	return true
+}
+
+// leave is told that the process has ended its connection.
+func (m *child) leave() {
+	m.mu.Lock()
+	m.start = false
+	m.mu.Unlock()
+}
+
+// begun is true if the process has been told Start, before which it awaits nothing
+// else, and has its connection.
+func (m *child) begun() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.start
 }
 
 // is is true if pid is the process, which has not been reaped.

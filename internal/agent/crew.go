@@ -27,7 +27,8 @@ type crew struct {
 	guard    *guard // nil if there is none
 	null     *os.File
 	children []*child
-	forking  sync.RWMutex  // held for reading while a process is started
+	forking  sync.RWMutex // held for reading while a process is started
+	scrapes  scrapes
 	stopping chan struct{} // closed by close
 	wg       sync.WaitGroup
 

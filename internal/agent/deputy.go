@@ -21,6 +21,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/metrics"
 )
 
 // A deputy is the agent of a host that is not the job's first: it has a crew,
@@ -40,6 +41,8 @@ type deputy struct {
 	orphaned chan struct{} // closed when who started this agent has ended
 	over     chan struct{} // closed when the connection has ended
 
+	metrics   *metrics.Server // nil: none
+	strangers atomic.Uint64   // connections of processes that were refused
 	questions atomic.Uint64
 	buried    atomic.Pointer[crew] // crew, for who buries its dead
 
@@ -307,6 +310,9 @@ func (d *deputy) leave() {
 	if d.input != nil {
 		d.input.close()
 	}
+	if d.metrics != nil {
+		d.metrics.Close()
+	}
 	if d.crew != nil {
 		for _, m := range d.crew.children {
 			m.kill(syscall.SIGKILL)
@@ -396,6 +402,9 @@ func (d *deputy) run(r control.Run) {
 		return
 	}
 	c.wg.Go(func() { c.accept(d.asked, d.question) })
+	if r.Metrics != "" {
+		d.serveMetrics(r.Metrics)
+	}
 }
 
 // add makes the child of s.
@@ -500,6 +509,7 @@ func shorten(m *control.Message) {
 }
 
 func (d *deputy) refused(reason string) {
+	d.strangers.Add(1)
 	d.say(control.FromAgent{Refused: &control.Refused{Reason: reason}})
 }
 

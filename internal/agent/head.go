@@ -97,6 +97,7 @@ func (h *head) accept() {
 
 // strangerRefused is told of a connection that came to nothing.
 func (a *Agent) strangerRefused(from net.Addr, err error) {
+	a.refusedOne(a.hereName(), err.Error())
 	a.head.refused++
 	switch n := a.head.refused; {
 	case n < refusalsTold:

@@ -101,7 +101,7 @@ func TestJobsAreSeenOnOtherHosts(t *testing.T) {
 	require.Len(t, dirs, 1, "the agent of b has its own directory for the job")
 	ans, err := Ask(filepath.Dir(dirs[0]), Question{Op: "ps"})
 	require.NoError(t, err)
-	require.Equal(t, "b", ans.Job.Processes[1].Host)
+	require.Equal(t, "b", ans.State().Processes[1].Host)
 	_, err = Ask(filepath.Dir(dirs[0]), Question{Op: "abort"})
 	require.NoError(t, err)
 	require.Equal(t, 1, a.Wait(), "%s", errs)

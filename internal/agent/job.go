@@ -34,6 +34,9 @@ type Job struct {
 	Stderr    io.Writer // of the processes and for what the agent has to say. Nil means os.Stderr.
 	Tag       bool      // each line begins with who wrote it
 	Timestamp bool      // each line begins with when it was passed on
+	Metrics   string    // not empty: every agent serves metrics at this "host:port"
+	Targets   string    // not empty: a file that says to Prometheus where
+	Events    string    // not empty: the job's events go to this file, see package events
 	OutputDir string    // not empty: output goes to files there, two for each process
 
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.

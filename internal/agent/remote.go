@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -194,10 +195,16 @@ func (r *remote) heard(m control.FromAgent) {
 			r.left = "it did not say why"
 		}
 	case m.Refused != nil:
-		if r.refused++; r.refused > refusalsTold {
-			return
-		}
-		a.post(func() { a.warn("host %s: a connection was refused: %s", r.host.name, printable(m.Refused.Reason)) })
+		r.refused++
+		told, reason := r.refused <= refusalsTold, printable(m.Refused.Reason)
+		a.post(func() {
+			if told {
+				a.warn("host %s: a connection was refused: %s", r.host.name, reason)
+			}
+			a.refusedOne(r.host.name, reason)
+		})
+	case m.Metrics != nil:
+		a.post(func() { a.measuredElsewhere(r.host, *m.Metrics) })
 	case m.Question != nil:
 		r.ask(*m.Question)
 	}
@@ -270,6 +277,7 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	if a.hereAddress == "" {
 		a.hereAddress = here
 	}
+	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: j.PID, Cores: j.Cores, Address: there}})
 	a.detail("host %s: its agent has joined from %s, PID %d, %d cores", h.name, there, j.PID, j.Cores)
 	for _, h := range a.hosts {
 		if h.place == nil && len(h.processes) > 0 {
@@ -313,7 +321,7 @@ func (a *Agent) runElsewhere() error {
 		if h.here || len(h.processes) == 0 {
 			continue
 		}
-		run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind}
+		run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
 		for _, i := range h.processes {
 			p := a.processes[i]
 			c, err := a.credentialsOf(p)
@@ -389,6 +397,7 @@ func (a *Agent) hostLost(h *host, why error) {
 	case !errors.Is(why, io.EOF):
 		text += fmt.Sprintf(" (%v)", why)
 	}
+	a.emit(events.Event{Kind: events.HostLost, Host: h.name, Text: text})
 	if len(h.processes) == 0 || !slices.ContainsFunc(a.processes, func(p *process) bool { return p.host == h && !p.judged }) {
 		a.detail("%s", text)
 	} else {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 )
 
 // said is told what p said; nil: it has ended its connection, in dying or
@@ -31,10 +32,13 @@ func (a *Agent) said(p *process, m *control.Message) {
 			}
 		}
 		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
+		a.emitFinished(p, m.Finished.Ranks)
 		a.finishedSome()
 		a.letGo()
 	case m.Failed != nil:
 		a.rankFailed(p, *m.Failed)
+	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:
+		a.read(p, m.Report.Reading)
 	case m.Report != nil && m.Report.ID == 0:
 		a.stalled()
 	case m.Report != nil:
@@ -49,6 +53,7 @@ func (a *Agent) greet(p *process, h *control.Hello) {
 		return
 	}
 	p.hello = h
+	a.emitOf(p, events.Event{Kind: events.ProcessHello})
 	a.detail("%s: Hello from PID %d", p.who(), h.PID)
 	if a.ending {
 		p.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
@@ -61,6 +66,7 @@ func (a *Agent) readied(p *process, addrs []control.Addr) {
 		return
 	}
 	p.ready, p.addrs = true, addrs
+	a.emitOf(p, events.Event{Kind: events.ProcessReady})
 	a.ready++
 	if a.ready == 1 {
 		a.after(a.job.helloLate, a.missing)
@@ -87,6 +93,8 @@ func (a *Agent) startRanks() {
 		}
 	}
 	a.detail("all processes are there; ranks start")
+	a.emit(events.Event{Kind: events.AllReady})
+	a.lookAt()
 }
 
 // missing names the processes that have not spoken while others wait for them.

@@ -130,9 +130,13 @@ func (c *crew) serve(unixConn *net.UnixConn) {
 		if err != nil {
 			break
 		}
-		c.owner.said(m.index, &msg)
+		if !c.scrapes.answered(m.index, msg.Report) {
+			c.owner.said(m.index, &msg)
+		}
 	}
 	close(over)
+	m.leave()
+	c.scrapes.ended(m.index)
 	c.owner.said(m.index, nil)
 }
 

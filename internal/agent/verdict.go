@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -54,6 +55,7 @@ func (a *Agent) fail(v verdict) {
 		return
 	}
 	a.ending, a.code = true, v.code
+	a.emit(events.Event{Kind: events.JobVerdict, Text: v.text + v.scene, Verdict: &events.Verdict{Code: v.code}})
 	if a.doubt != nil && v.by != a.doubt.by {
 		a.detail("and before that: %s", a.doubt.text)
 	}
@@ -111,6 +113,9 @@ func (a *Agent) pronounce() {
 // be heard: for longer where it says that there is one.
 func (a *Agent) rankFailed(p *process, f control.Failed) {
 	p.failed = true
+	if slices.Contains(p.ranks, f.Rank) {
+		a.emitOf(p, events.Event{Kind: events.RankFailed, Rank: new(f.Rank), Text: f.Error, Failed: &events.Failed{Code: f.Code}})
+	}
 	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p, told: f.Told}
 	if f.Lost != nil && *f.Lost >= 0 && *f.Lost < len(a.processes) {
 		v.lost = a.processes[*f.Lost]
@@ -158,6 +163,7 @@ func (a *Agent) exited(p *process, status syscall.WaitStatus) {
 		return
 	}
 	p.exited, p.status = true, status
+	a.emitExited(p)
 	a.detail("%s: %s", p.who(), ending(status))
 	a.answered()
 	if p.hello == nil || p.linkEnded {
@@ -309,6 +315,7 @@ func (a *Agent) signal(sig syscall.Signal) {
 		})
 	}
 	a.detail("signal %d (%v) is passed on", sig, sig)
+	a.emitSignal(sig)
 	if slices.ContainsFunc(a.processes, func(p *process) bool { return !p.started && !p.judged }) {
 		a.passed = append(a.passed, sig)
 	}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/metrics"
+)
+
+// serveMetrics serves those of this host, and of the job, if they are wanted.
+func (a *Agent) serveMetrics() (err error) {
+	if a.job.Targets != "" {
+		if err := metrics.WriteTargets(a.job.Targets, nil); err != nil {
+			return err
+		}
+	}
+	if a.job.Metrics != "" {
+		a.metrics, err = metrics.Serve(a.job.Metrics, a.job.Name, a.hereName(), metrics.NewCollector(a.snapshot))
+	}
+	return err
+}
+
+// snapshot is what there is to tell now.
+func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
+	reply := make(chan metrics.Snapshot, 1)
+	ask := func() {
+		s := metrics.Snapshot{State: metrics.StandingOf(&a.news.state), Cut: a.news.cuts}
+		if r := a.news.refusals[a.hereName()]; r != nil {
+			s.Refused = r.total
+		}
+		reply <- s
+	}
+	var s metrics.Snapshot
+	select {
+	case a.events <- ask:
+		select {
+		case s = <-reply:
+		case <-ctx.Done():
+		case <-a.done:
+		}
+	case <-ctx.Done():
+	case <-a.done:
+	}
+	s.Processes = a.crew.scrape(ctx)
+	return s
+}
+
+// measured is told where the metrics of a host are served.
+func (a *Agent) measured(host string, at *net.TCPAddr) {
+	name := at.IP.String()
+	if at.IP.IsUnspecified() {
+		_, after, with := strings.Cut(host, "@")
+		if name = host; with {
+			name = after
+		}
+	}
+	target := net.JoinHostPort(name, strconv.Itoa(at.Port))
+	if _, port, _ := net.SplitHostPort(a.job.Metrics); port == "0" {
+		a.warn("metrics of host %s: http://%s/metrics", host, target)
+	} else {
+		a.detail("metrics of host %s: http://%s/metrics", host, target)
+	}
+	a.news.targets = append(a.news.targets, target)
+	if a.job.Targets == "" {
+		return
+	}
+	if err := metrics.WriteTargets(a.job.Targets, a.news.targets); err != nil {
+		a.warn("%v", err)
+	}
+}
+
+// measuredElsewhere is told where the agent of h serves metrics, or why it does not.
+func (a *Agent) measuredElsewhere(h *host, m control.Metrics) {
+	at, err := net.ResolveTCPAddr("tcp", m.Addr) // of numbers
+	switch {
+	case m.Error != "" || err != nil || at.IP == nil:
+		a.warn("host %s serves no metrics: %s", h.name, printable(m.Error))
+	case at.IP.IsLoopback():
+		a.warn("host %s serves metrics to itself only, at %s", h.name, m.Addr)
+	default:
+		a.measured(h.name, at)
+	}
+}
+
+// endMetrics serves no more.
+func (a *Agent) endMetrics() {
+	if a.metrics == nil {
+		return
+	}
+	a.metrics.Close()
+	if a.job.Targets != "" {
+		if err := metrics.WriteTargets(a.job.Targets, nil); err != nil {
+			a.warn("%v", err)
+		}
+	}
+}
+
+// serveMetrics serves those of this host, and tells where.
+func (d *deputy) serveMetrics(addr string) {
+	crew := d.crew
+	read := func(ctx context.Context) metrics.Snapshot {
+		return metrics.Snapshot{Refused: d.strangers.Load(), Processes: crew.scrape(ctx)}
+	}
+	var told control.Metrics
+	s, err := metrics.Serve(addr, d.boot.Job, d.boot.Host, metrics.NewCollector(read))
+	if err != nil {
+		told.Error = err.Error()
+	} else {
+		d.metrics, told.Addr = s, s.Addr().String()
+	}
+	d.say(control.FromAgent{Metrics: &told})
+}
