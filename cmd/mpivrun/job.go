@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,10 +22,14 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	j := agent.Job{
 		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Names[0], ByNode: r.MapBy == "node",
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
+		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Quiet: r.Quiet, Verbose: r.Verbose,
 		Options: control.Options{Survive: r.Survive, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
 		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
+	}
+	if r.Targets != "" && r.Metrics == "" {
+		return j, errors.New("--metrics-targets says where metrics are served; --metrics has them served")
 	}
 	for i := range hosts {
 		if r.PerNode > 0 {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,10 @@ func command(args []string, stdout, stderr *os.File) int {
 		agent.Guard(os.Stdin)
 	case "ps":
 		err = ps(stdout, args[1:])
+	case "top":
+		err = interruptible(func(ctx context.Context) error { return top(ctx, os.Stdin, stdout, args[1:]) })
+	case "events":
+		err = interruptible(func(ctx context.Context) error { return stream(ctx, stdout, args[1:]) })
 	case "explain":
 		err = explain(stdout, args[1:])
 	case "abort":
@@ -48,6 +53,15 @@ func command(args []string, stdout, stderr *os.File) int {
 		return launch(args, stdout, stderr)
 	}
 	return report(stderr, err)
+}
+
+// interruptible runs f with a context that an interrupt ends. A pipe that nobody
+// reads any more is an error of who writes.
+func interruptible(f func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return f(ctx)
 }
 
 // report prints err, and returns the exit code that it stands for.

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/mpiv"
 )
 
 // The mpivrun of these tests is this test binary, told so by this variable.
@@ -26,6 +26,10 @@ const envMain = "MPIVRUN_TEST_MAIN"
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && (os.Args[1] == "guard" || os.Args[1] == "agent") { // which it starts itself
 		main()
+	}
+	if os.Getenv(envProgram) != "" {
+		mpiv.Main(talk)
+		return
 	}
 	if os.Getenv(envMain) != "" {
 		os.Unsetenv(envMain)
@@ -212,7 +216,7 @@ func TestLookingAtARunningJob(t *testing.T) {
 	c := mpivrun(t, "-n", "2", "sh", "-c", "echo $$; exec sleep 60")
 	running(t, c, 2)
 	_, out, _ := result(t, mpivrun(t, "ps", "--json"))
-	var jobs []agent.Status
+	var jobs []jobStatus
 	require.NoError(t, json.Unmarshal([]byte(out), &jobs))
 	require.Len(t, jobs, 1)
 	require.Equal(t, "sh-"+strconv.Itoa(c.Process.Pid), jobs[0].Name)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,9 @@ type run struct {
 	RanksPerProcess int
 	Tag, Timestamp  bool
 	Output          string
+	Events          string
+	Metrics         string
+	Targets         string
 	Timeout         time.Duration
 	Oversubscribe   bool
 	Hosts           []host
@@ -212,6 +216,25 @@ var options = []option{
 	{names: []string{"deadlock"}, value: "end|say|off", help: "what to do when ranks are proven to wait for each other (default end)",
 		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Deadlock, v, "end", "say", "off") },
 		render: func(r *run, _ *program) []string { return given(r.Deadlock) }},
+	{names: []string{"events"}, value: "FILE", help: "write what happens in the job to FILE, a line of JSON each",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Events, v) },
+		render: func(r *run, _ *program) []string { return given(r.Events) }},
+	{names: []string{"metrics"}, value: "ADDR", help: "every agent serves metrics for Prometheus there, such as :9400; port 0 picks one",
+		set: func(r *run, _ *program, v string) error {
+			_, port, err := net.SplitHostPort(v)
+			if err == nil {
+				_, err = number(port, 0, 65535)
+			}
+			if err != nil {
+				return errors.New("want [HOST]:PORT, such as :9400 or 127.0.0.1:0")
+			}
+			r.Metrics = v
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(r.Metrics) }},
+	{names: []string{"metrics-targets"}, value: "FILE", help: "write where the metrics are to FILE, for Prometheus' file_sd_configs",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Targets, v) },
+		render: func(r *run, _ *program) []string { return given(r.Targets) }},
 	{names: []string{"quiet", "q"}, help: "say nothing but why a job failed",
 		set:    func(r *run, _ *program, _ string) error { r.Quiet = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Quiet) }},

@@ -7,10 +7,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
@@ -65,71 +63,6 @@ func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
-}
-
-// ps lists the running jobs, or the ranks of one.
-func ps(w io.Writer, args []string) error {
-	name, asJSON, err := view("ps", args)
-	if err != nil {
-		return err
-	}
-	if name != "" {
-		return psJob(w, name, asJSON)
-	}
-	jobs, err := agent.Jobs()
-	if err != nil {
-		return err
-	}
-	all := []*agent.Status{}
-	for _, j := range jobs {
-		ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
-		s := ans.Job
-		if err != nil || s == nil {
-			s = &agent.Status{Name: j.Name, Since: j.Made, State: "does not answer"}
-		}
-		all = append(all, s)
-	}
-	if asJSON {
-		return printJSON(w, all)
-	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "JOB\tRANKS\tPROCESSES\tSTATE\tTIME\tPID\tPROGRAM")
-	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, len(s.Processes), s.State,
-			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
-	}
-	return t.Flush()
-}
-
-func psJob(w io.Writer, name string, asJSON bool) error {
-	j, err := choose(name)
-	if err != nil {
-		return err
-	}
-	ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return printJSON(w, ans.Job)
-	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "RANK\tHOST\tPID\tPROCESS\tRANK IS")
-	for _, p := range ans.Job.Processes {
-		for _, r := range p.Ranks {
-			doing := p.Doing[r]
-			switch {
-			case p.Exit != "":
-				doing = p.Exit
-			case slices.Contains(ans.Silent, r):
-				doing = "(does not answer)"
-			case doing == "":
-				doing = "-"
-			}
-			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, p.Host, p.PID, p.State, doing)
-		}
-	}
-	return t.Flush()
 }
 
 // explain says who waits for whom.
@@ -221,6 +154,9 @@ func printHelp(w io.Writer) {
   mpivrun [options] program [args] [: [options] program [args]]…
 
   mpivrun ps [--json] [JOB]        running jobs, or the ranks of one
+  mpivrun ps --links [JOB]         over what its processes talk to each other
+  mpivrun top [JOB]                the same and more, as it changes
+  mpivrun events [JOB]             what happens in a job, as lines of JSON
   mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line
   mpivrun abort [JOB]              end a job
   mpivrun version [--json]

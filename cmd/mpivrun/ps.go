@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// A jobStatus is a job at a glance: what ps says as JSON.
+type jobStatus struct {
+	Name      string
+	PID       int    // of the agent
+	Host      string // where the agent is
+	Program   string // the first one's command line
+	Since     time.Time
+	State     string // "starting", "running" or "ending"
+	Ranks     int
+	Processes []processStatus
+}
+
+// A processStatus is one process of a job at a glance.
+type processStatus struct {
+	Host  string
+	PID   int
+	Ranks []int
+	State string               // "starting", "running", "finished" or "exited"
+	Exit  string               `json:",omitempty"` // how it ended
+	Doing map[int]string       // what each rank does, as far as is known
+	Links []events.LinkReading `json:",omitempty"` // with --links
+}
+
+// statusOf is the job of s at a glance.
+func statusOf(s *events.State, links bool) jobStatus {
+	j := jobStatus{Name: s.Job.Name, PID: s.Job.PID, Host: s.Job.Host, Program: s.Job.Programs[0], Since: s.Began,
+		State: string(s.Phase), Ranks: s.Job.Ranks}
+	if s.Phase == events.PhaseStarting && allRun(s) {
+		j.State = string(events.PhaseRunning) // no mpiv programs, so far
+	}
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		ps := processStatus{Host: p.Host, PID: p.PID, Ranks: p.Ranks, State: string(p.Phase), Exit: p.Exit, Doing: map[int]string{}}
+		for _, r := range p.Ranks {
+			if text := doing(p, r); text != "" {
+				ps.Doing[r] = text
+			}
+		}
+		if links && p.Reading != nil {
+			ps.Links = p.Reading.Links
+		}
+		j.Processes = append(j.Processes, ps)
+	}
+	return j
+}
+
+func allRun(s *events.State) bool {
+	return !slices.ContainsFunc(s.Processes, func(p events.Process) bool { return p.Phase == events.PhaseStarting })
+}
+
+// doing is what a rank of p does; empty if that is not known.
+func doing(p *events.Process, rank int) string {
+	k := p.Rank(rank)
+	switch {
+	case p.Failed[rank] != "":
+		return "failed: " + printable(p.Failed[rank])
+	case p.Finished[rank]:
+		return "finished"
+	case k == nil:
+		return ""
+	case k.Op == "":
+		return k.State
+	}
+	text := "in " + k.Op
+	if k.Where != "" {
+		text += " (" + k.Where + ")"
+	}
+	if k.Waits > 0 {
+		text += " for " + span(time.Duration(k.Waits))
+	}
+	return text
+}
+
+// ps lists the running jobs, or the ranks or links of one.
+func ps(w io.Writer, args []string) error {
+	links := slices.Contains(args, "--links") || slices.Contains(args, "-links")
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--links" || a == "-links" })
+	name, asJSON, err := view("ps", args)
+	if err != nil {
+		return err
+	}
+	if name != "" || links {
+		return psJob(w, name, asJSON, links)
+	}
+	jobs, err := agent.Jobs()
+	if err != nil {
+		return err
+	}
+	all := []jobStatus{}
+	for _, j := range jobs {
+		s := jobStatus{Name: j.Name, Since: j.Made, State: "does not answer"}
+		if ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"}); err == nil {
+			if state := ans.State(); state != nil {
+				s = statusOf(state, false)
+			}
+		}
+		all = append(all, s)
+	}
+	if asJSON {
+		return printJSON(w, all)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "JOB\tRANKS\tPROCESSES\tSTATE\tTIME\tPID\tPROGRAM")
+	for _, s := range all {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, len(s.Processes), s.State,
+			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
+	}
+	return t.Flush()
+}
+
+func psJob(w io.Writer, name string, asJSON, links bool) error {
+	j, err := choose(name)
+	if err != nil {
+		return err
+	}
+	ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
+	if err != nil {
+		return err
+	}
+	s := ans.State()
+	if s == nil {
+		return fmt.Errorf("job %s has not begun, or mpivrun here and there are of different versions", j.Name)
+	}
+	if asJSON {
+		return printJSON(w, statusOf(s, links))
+	}
+	if links {
+		return psLinks(w, s)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "RANK\tHOST\tPID\tPROCESS\tRANK IS")
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		for _, r := range p.Ranks {
+			is := doing(p, r)
+			switch {
+			case p.Exit != "":
+				is = p.Exit
+			case slices.Contains(ans.Silent, r):
+				is = "(does not answer)"
+			case is == "":
+				is = "-"
+			}
+			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, p.Host, p.PID, p.Phase, is)
+		}
+	}
+	return t.Flush()
+}
+
+// psLinks lists over what each process talks to others, and what it exchanged.
+func psLinks(w io.Writer, s *events.State) error {
+	var all, whys strings.Builder
+	t := tabwriter.NewWriter(&all, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "RANKS\tWITH\tPATH\tSENT\t\tRECEIVED\t\tRESENT\tQUEUE\tLOG\tRTT\tRATE")
+	n := 0
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		if p.Reading == nil {
+			continue
+		}
+		for _, l := range p.Reading.Links {
+			if l.Peer < 0 || l.Peer >= len(s.Processes) {
+				continue
+			}
+			n++
+			with := ranksText(s.Processes[l.Peer].Ranks)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", ranksText(p.Ranks), with, pathOf(l),
+				amount(float64(l.SentMessages)), ofBytes(float64(l.SentBytes)), amount(float64(l.ReceivedMessages)), ofBytes(float64(l.ReceivedBytes)),
+				l.Resent, l.Queued, ofBytes(float64(l.Log)), rttOf(l), rateOf(l))
+			whys.WriteString(whyOf(s, ranksText(p.Ranks), with, l))
+		}
+	}
+	t.Flush()
+	if n == 0 {
+		_, err := fmt.Fprintln(w, "no process has talked to another")
+		return err
+	}
+	_, err := io.WriteString(w, all.String()+whys.String())
+	return err
+}
+
+// whyOf says why the path in use is in use, and what else there is.
+func whyOf(s *events.State, from, to string, l events.LinkReading) string {
+	if l.Why == "" && len(l.Candidates) < 2 {
+		return ""
+	}
+	text := fmt.Sprintf("%s with %s: %s", from, to, pathOf(l))
+	if !l.Since.IsZero() {
+		text += " for " + span(s.At.Sub(l.Since))
+	}
+	if l.Switches > 0 {
+		text += ", after " + count(l.Switches, "switch")
+	}
+	if l.Why != "" {
+		text += ": " + printable(l.Why)
+	}
+	text += "\n"
+	for _, c := range l.Candidates {
+		text += fmt.Sprintf("  %s %s %s: %s\n", c.Network, c.Class, printable(c.Remote), printable(c.State))
+	}
+	return text
+}
+
+func pathOf(l events.LinkReading) string {
+	if l.Network == "" {
+		return "none"
+	}
+	return l.Network + " " + l.Class
+}
+
+func rttOf(l events.LinkReading) string {
+	if l.RTT == 0 {
+		return "-"
+	}
+	return span(time.Duration(l.RTT))
+}
+
+func rateOf(l events.LinkReading) string {
+	if l.Rate == 0 {
+		return "-"
+	}
+	return ofBytes(l.Rate) + "/s"
+}
