@@ -51,10 +51,9 @@ type link struct {
 	ctl     ctlQueue
 	stuck   stuckLane // whose head was answered ErrFull
 	kept    keptList
-	logged  int    // cost of kept
-	resent  uint64 // messages that were queued again, since a connection broke or was left
-	pressed bool   // the peer wants no eager messages
-	press   bool   // we told it so
+	logged  int  // cost of kept
+	pressed bool // the peer wants no eager messages
+	press   bool // we told it so
 	free    *entry
 	pulling []pull // to be started by who polls
 
@@ -67,6 +66,7 @@ type link struct {
 	tried               uint32 // generation with which this process dials, or dialed last
 	fenced              bool   // the other is refused
 	why                 error  // the last connection was lost
+	resent              uint64 // messages that were queued again, since a connection broke or was left
 	drained, pings      uint64 // how often pump was left with nothing; Pings sent
 	peerPace, peerPaces uint64 // what the last Ping said, and how many did
 
