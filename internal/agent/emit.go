@@ -21,6 +21,7 @@ type newsfeed struct {
 // emit tells every subscriber of e. One that is too slow is one no longer.
 func (a *Agent) emit(e events.Event) {
 	f := &a.news
+	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // JSON has nothing else
 	e.V, e.Seq, e.Time = events.Version, f.state.Seq+1, time.Now().UTC().Round(0)
 	if !f.state.Apply(e) {
 		panic("agent: an event that tells nothing: " + string(events.Append(nil, e)))
@@ -36,7 +37,7 @@ func (a *Agent) emit(e events.Event) {
 func (a *Agent) emitJob() {
 	j := events.Job{Name: a.job.Name, Host: a.job.Host, PID: os.Getpid()}
 	for _, p := range a.job.Programs {
-		j.Programs = append(j.Programs, strings.Join(append([]string{p.Path}, p.Args...), " "))
+		j.Programs = append(j.Programs, strings.ToValidUTF8(strings.Join(append([]string{p.Path}, p.Args...), " "), "\uFFFD"))
 	}
 	for _, h := range a.hosts {
 		j.Hosts = append(j.Hosts, h.name)

@@ -111,6 +111,16 @@ func TestEventsOfAJobThatFails(t *testing.T) {
 	}
 }
 
+// What is no UTF-8 is written so that it can be read.
+func TestEventsOfAProgramWithAnOddName(t *testing.T) {
+	j, _, _ := shell(t, 1, "exit 0")
+	j.Programs[0].Args = append(j.Programs[0].Args, "\xff<&>\u2028")
+	j.Events = filepath.Join(t.TempDir(), "events.jsonl")
+	require.Zero(t, runJob(t, j))
+	s, _ := readEvents(t, j.Events)
+	require.Equal(t, []string{"sh -c exit 0 \ufffd<&>\u2028"}, s.Job.Programs)
+}
+
 // readEvents reads a file of events.
 func readEvents(t *testing.T, path string) (s events.State, all []events.Event) {
 	t.Helper()
