@@ -201,6 +201,9 @@ func TestPhases(t *testing.T) {
 	apply(JobEnded, 0)
 	require.Equal(t, PhaseEnded, s.Phase)
 	require.False(t, s.Apply(of(100, ProcessReady, 3)), "there is no process 3")
+	odd := of(101, RankFinished, 0)
+	odd.Rank = new(4)
+	require.False(t, s.Apply(odd), "process 0 has not rank 4")
 }
 
 func TestRates(t *testing.T) {

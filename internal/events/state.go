@@ -95,6 +95,12 @@ func (s *State) Apply(e Event) bool {
 	if e.Kind == JobStarted && s.Job != nil || e.Process != nil && s.process(e) == nil {
 		return false
 	}
+	if e.Rank != nil && (e.Process == nil || !slices.Contains(s.process(e).Ranks, *e.Rank)) {
+		return false
+	}
+	if e.Path != nil && (e.Path.Peer < 0 || e.Path.Peer >= len(s.Processes)) {
+		return false
+	}
 	if e.Kind == StreamCut {
 		s.Cut = true
 		return true
