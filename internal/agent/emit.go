@@ -2,10 +2,12 @@ package agent
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 )
 
@@ -60,9 +62,21 @@ func (a *Agent) emitOf(p *process, e events.Event) {
 	a.emit(e)
 }
 
+// emitFinished tells of ranks of p that have finished. What p says twice, or of ranks
+// that it has not, is no event.
 func (a *Agent) emitFinished(p *process, ranks []int) {
+	known := a.news.state.Processes[p.index].Finished
 	for _, r := range ranks {
-		a.emitOf(p, events.Event{Kind: events.RankFinished, Rank: new(r)})
+		if slices.Contains(p.ranks, r) && !known[r] {
+			a.emitOf(p, events.Event{Kind: events.RankFinished, Rank: new(r)})
+		}
+	}
+}
+
+// emitFailed is the same of a rank that has failed.
+func (a *Agent) emitFailed(p *process, f control.Failed) {
+	if _, known := a.news.state.Processes[p.index].Failed[f.Rank]; !known && slices.Contains(p.ranks, f.Rank) {
+		a.emitOf(p, events.Event{Kind: events.RankFailed, Rank: new(f.Rank), Text: f.Error, Failed: &events.Failed{Code: f.Code}})
 	}
 }
 

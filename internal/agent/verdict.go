@@ -113,9 +113,7 @@ func (a *Agent) pronounce() {
 // be heard: for longer where it says that there is one.
 func (a *Agent) rankFailed(p *process, f control.Failed) {
 	p.failed = true
-	if slices.Contains(p.ranks, f.Rank) {
-		a.emitOf(p, events.Event{Kind: events.RankFailed, Rank: new(f.Rank), Text: f.Error, Failed: &events.Failed{Code: f.Code}})
-	}
+	a.emitFailed(p, f)
 	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p, told: f.Told}
 	if f.Lost != nil && *f.Lost >= 0 && *f.Lost < len(a.processes) {
 		v.lost = a.processes[*f.Lost]
