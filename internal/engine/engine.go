@@ -40,7 +40,9 @@ type LostError struct {
 	Err     error
 }
 
-func (e *LostError) Error() string { return fmt.Sprintf("connection to process %d: %v", e.Process, e.Err) }
+func (e *LostError) Error() string {
+	return fmt.Sprintf("connection to process %d: %v", e.Process, e.Err)
+}
 func (e *LostError) Unwrap() error { return e.Err }
 
 // A Config says what an Engine is part of. All fields without a default must
