@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
@@ -20,6 +21,16 @@ type candidate struct {
 
 func (c candidate) String() string {
 	return fmt.Sprintf("%v %s", c.class, c.remote)
+}
+
+// network is what carries the path: the two addresses, without the ports.
+func (c candidate) network() string {
+	from, _, err := net.SplitHostPort(c.local.Endpoint.Addr().Local())
+	to, _, err2 := net.SplitHostPort(c.remote.Local())
+	if err != nil || err2 != nil {
+		return ""
+	}
+	return from + " " + to
 }
 
 // A pair is this process and another. All of it is guarded by Fabric.mu.
@@ -68,7 +79,7 @@ func newPair(f *Fabric, process int, addrs []Addr) *pair {
 	}
 	cfg := paths.Config{Plans: f.opt.Process < process, Patience: f.opt.Patience, Seed: uint64(f.opt.Process)<<32 | uint64(process)}
 	for _, c := range p.candidates {
-		cfg.Paths = append(cfg.Paths, paths.Path{Name: c.String(), Class: c.class})
+		cfg.Paths = append(cfg.Paths, paths.Path{Name: c.String(), Class: c.class, Network: c.network()})
 	}
 	p.policy = paths.New(cfg)
 	return p

@@ -146,22 +146,36 @@ func (p *Pair) urgent() {
 }
 
 // nextHope is the path to try next: the best that has not failed, or the one that
-// failed longest ago. -1: none may be tried now.
+// failed longest ago. Those on a network that is silent come after those on
+// another. -1: none may be tried now.
 func (p *Pair) nextHope() int {
-	hope := -1
+	hope, suspect := -1, -1
 	for i := range p.routes {
 		r := &p.routes[i]
 		if r.state != idle || p.now.Before(r.next) {
 			continue
 		}
 		if r.dead.IsZero() && i != p.using {
-			return i
+			if !p.silent(r) {
+				return i
+			}
+			if suspect < 0 {
+				suspect = i
+			}
 		}
 		if hope < 0 || r.next.Before(p.routes[hope].next) {
 			hope = i
 		}
 	}
+	if suspect >= 0 {
+		return suspect
+	}
 	return hope
+}
+
+// silent tells whether r shares its network with the path in use, which stalls.
+func (p *Pair) silent(r *route) bool {
+	return p.stalled && r.Network != "" && r.Network == p.routes[p.using].Network
 }
 
 // because is why a path is taken in need.

@@ -19,6 +19,9 @@ import (
 type Path struct {
 	Name  string // for people: "san tcp 10.1.0.2:4711"
 	Class topology.Class
+	// Network is the same for paths that fail together because they share what carries
+	// them, such as TCP and QUIC between the same two addresses. Empty: shared with none.
+	Network string
 }
 
 // A Config of a Pair. Paths must be set.

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write what the pair does into testdata"
 // TestScripts runs testdata. A case is inputs, a line of dashes, and what is done;
 // an empty line ends it. The inputs are
 //
-//	paths CLASS…                   of the pair; the first word of each name is its class
+//	paths CLASS[N][@NETWORK]…      of the pair
 //	follows                        the other end plans
 //	want [WHY]                     there is no connection
 //	answered PATH, failed PATH WHY
@@ -82,9 +82,10 @@ func (p *player) command(words []string) {
 	switch words[0] {
 	case "paths":
 		for _, name := range rest {
-			class, err := topology.ParseClass(strings.TrimRight(name, "0123456789"))
+			word, network, _ := strings.Cut(name, "@")
+			class, err := topology.ParseClass(strings.TrimRight(word, "0123456789"))
 			require.NoError(p.t, err)
-			p.cfg.Paths = append(p.cfg.Paths, Path{Name: name, Class: class})
+			p.cfg.Paths = append(p.cfg.Paths, Path{Name: name, Class: class, Network: network})
 		}
 		p.pair = New(p.cfg)
 	case "follows":
