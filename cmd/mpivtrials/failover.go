@@ -20,7 +20,7 @@ import (
 const (
 	failoverCut  = 3 * time.Second  // how long the SAN is away
 	failoverBack = 10 * time.Second // how long a return to it is waited for
-	pauseSpan    = 2 * time.Second  // pauses that begin so soon after a cut or a heal count as its
+	pauseSpan    = 2 * time.Second  // pauses so soon after a cut or a heal count as its
 	backWindow   = 50 * time.Millisecond
 	backBytes    = 1 << 20 // in a window: more than greetings and probes are
 )
@@ -58,29 +58,28 @@ func (s *spoken) line(text string) {
 	}
 }
 
-// longest is the longest gap of those during which, or within span of whose, event
-// something happened. A gap that began a little before its event is its too.
-func longest(gaps []span, event time.Time, within time.Duration) (d time.Duration) {
+// pauses are the longest gaps after each cut and after each heal, and the longest
+// that belongs to neither. A gap belongs to the last event before its end, unless
+// it began long after that.
+func pauses(gaps []span, outages []outage) (cut, heal []time.Duration, quiet time.Duration) {
+	cut, heal = make([]time.Duration, len(outages)), make([]time.Duration, len(outages))
 	for _, g := range gaps {
-		if g.to.After(event) && g.from.Before(event.Add(within)) {
-			d = max(d, g.to.Sub(g.from))
+		var event time.Time
+		longest := &quiet
+		for i, o := range outages {
+			if o.cut.Before(g.to) {
+				event, longest = o.cut, &cut[i]
+			}
+			if o.heal.Before(g.to) {
+				event, longest = o.heal, &heal[i]
+			}
 		}
+		if g.from.After(event.Add(pauseSpan)) {
+			longest = &quiet
+		}
+		*longest = max(*longest, g.to.Sub(g.from))
 	}
-	return d
-}
-
-// quiet is the longest gap that belongs to no outage.
-func quiet(gaps []span, outages []outage) (d time.Duration) {
-	for _, g := range gaps {
-		of := false
-		for _, o := range outages {
-			of = of || longest([]span{g}, o.cut, pauseSpan) > 0 || longest([]span{g}, o.heal, pauseSpan) > 0
-		}
-		if !of {
-			d = max(d, g.to.Sub(g.from))
-		}
-	}
-	return d
+	return cut, heal, quiet
 }
 
 // A fault takes the SAN between Y and Z away and gives it back.
@@ -215,8 +214,9 @@ func (d *desk) reportFailover(outages []outage, said *spoken, rs []reading) erro
 	var rows [][]string
 	var afterCut, afterHeal, back []float64
 	hit := 0
+	cuts, heals, quiet := pauses(said.gaps, outages)
 	for i, o := range outages {
-		cut, heal := longest(said.gaps, o.cut, pauseSpan), longest(said.gaps, o.heal, pauseSpan)
+		cut, heal := cuts[i], heals[i]
 		afterCut, afterHeal = append(afterCut, millis(cut)), append(afterHeal, millis(heal))
 		took := math.Inf(1)
 		if o.back >= 0 {
@@ -241,7 +241,7 @@ func (d *desk) reportFailover(outages []outage, said *spoken, rs []reading) erro
 	d.claim(claim{what: "longest pause after a cut", measured: largest(afterCut), unit: "ms", bar: 100})
 	d.claim(claim{what: "longest pause after a heal", measured: largest(afterHeal), unit: "ms", bar: 100})
 	d.claim(claim{what: "longest time until back on the SAN", measured: largest(back), unit: "s", bar: 2})
-	d.note("longest pause where nothing was done: %.0f ms; %d messages of 64 MB", millis(quiet(said.gaps, outages)), len(said.bigs))
+	d.note("longest pause where nothing was done: %.0f ms; %d messages of 64 MB", millis(quiet), len(said.bigs))
 	if err := d.writeCSV([]string{"round", "kind", "in_mid_message", "pause_after_cut_ms", "pause_after_heal_ms", "back_s"}, rows); err != nil {
 		return err
 	}

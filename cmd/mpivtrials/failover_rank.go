@@ -92,14 +92,17 @@ func failoverSend(ctx context.Context, world *mpiv.Comm) error {
 	}
 	var bigs, smalls uint64
 	err := both(ctx, func(ctx context.Context) error {
-		b := make([]byte, bigBytes)
+		b, next := make([]byte, bigBytes), make([]byte, bigBytes)
+		fill(b, mix(bigs))
 		for ; !stopped(); bigs++ {
-			fill(b, mix(bigs))
 			begun := time.Now()
-			if err := mpiv.Send(ctx, world, b, 1, tagBig); err != nil {
+			sent := mpiv.Isend(world, b, 1, tagBig)
+			fill(next, mix(bigs+1)) // meanwhile, so that one is always under way
+			if err := mpiv.Waitall(ctx, []mpiv.Request{sent}, nil); err != nil {
 				return err
 			}
 			fmt.Printf("big %d %d %d\n", bigs, begun.UnixNano(), time.Now().UnixNano())
+			b, next = next, b
 		}
 		return mpiv.Send(ctx, world, []byte{}, 1, tagBig)
 	}, func(ctx context.Context) error {
