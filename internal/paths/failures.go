@@ -156,7 +156,7 @@ func (p *Pair) nextHope() int {
 			continue
 		}
 		if r.dead.IsZero() && i != p.using {
-			if !p.silent(r) {
+			if !p.stalled || !p.related(i, p.using) {
 				return i
 			}
 			if suspect < 0 {
@@ -171,11 +171,6 @@ func (p *Pair) nextHope() int {
 		return suspect
 	}
 	return hope
-}
-
-// silent tells whether r shares its network with the path in use, which stalls.
-func (p *Pair) silent(r *route) bool {
-	return p.stalled && r.Network != "" && r.Network == p.routes[p.using].Network
 }
 
 // because is why a path is taken in need.

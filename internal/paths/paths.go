@@ -220,6 +220,7 @@ func (p *Pair) Step(now time.Time, in Input) []Action {
 	case Answered:
 		if r := &p.routes[in.Path]; r.state == dialing {
 			r.state, r.rtt, r.stable = ready, in.RTT, in.Stable
+			p.kin(in.Path)
 		}
 	case Failed:
 		p.failed(in.Path, in.Err)

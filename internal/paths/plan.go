@@ -157,7 +157,7 @@ func (p *Pair) plan() {
 			why = p.better(i)
 		}
 		switch {
-		case r.state == ready && why != "" && !busy:
+		case r.state == ready && why != "" && !busy && !p.awaits(i):
 			if i > p.using {
 				p.exclude(p.using)
 			}
@@ -169,6 +169,43 @@ func (p *Pair) plan() {
 			p.begin(i)
 		}
 	}
+}
+
+// kin dials again, where a path has answered, the better ones on its network: that is
+// well, and their own dials may be waiting for an answer to what it lost.
+func (p *Pair) kin(path int) {
+	if p.using < 0 || p.stalled || !p.cfg.Plans {
+		return
+	}
+	for i := range path {
+		r := &p.routes[i]
+		if !p.related(i, path) || p.better(i) == "" {
+			continue
+		}
+		if r.state == dialing {
+			p.drop(i)
+		}
+		if r.state == idle {
+			p.begin(i)
+		}
+	}
+}
+
+// awaits tells whether a better path on the same network may be about to answer:
+// then it is waited for, instead of changing twice.
+func (p *Pair) awaits(path int) bool {
+	for i := range path {
+		r := &p.routes[i]
+		if p.related(i, path) && r.state == dialing && p.now.Sub(r.began) < breakStagger && p.better(i) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// related tells whether two paths share their network.
+func (p *Pair) related(i, j int) bool {
+	return p.routes[i].Network != "" && p.routes[i].Network == p.routes[j].Network
 }
 
 // exclude keeps a path out that is slower than one of a worse class, for longer
