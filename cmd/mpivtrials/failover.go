@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	failoverCut  = 3 * time.Second  // how long the SAN is away
-	failoverBack = 10 * time.Second // how long a return to it is waited for
-	pauseSpan    = 2 * time.Second  // pauses so soon after a cut or a heal count as its
+	failoverCut  = 3 * time.Second          // how long the SAN is away
+	failoverBack = 10 * time.Second         // how long a return to it is waited for
+	failoverRest = 10500 * time.Millisecond // before the next round: a path that fails again sooner is kept out on purpose
+	pauseSpan    = 2 * time.Second          // pauses so soon after a cut or a heal count as its
 	backWindow   = 50 * time.Millisecond
 	backBytes    = 1 << 20 // in a window: more than greetings and probes are
 )
@@ -159,7 +160,7 @@ func loseSAN(ctx context.Context, j *job, m *meter, f fault) (o outage, err erro
 	if back, err := awaitSAN(ctx, j, m, time.Now(), failoverBack); err != nil || back < 0 {
 		return o, errors.Join(err, errors.New("the pair did not use the SAN to begin with"))
 	}
-	if err := j.sleep(ctx, time.Second+rand.N(300*time.Millisecond)); err != nil {
+	if err := j.sleep(ctx, failoverRest+rand.N(300*time.Millisecond)); err != nil {
 		return o, err
 	}
 	o.cut = time.Now()
