@@ -186,7 +186,11 @@ func awaitSAN(ctx context.Context, j *job, m *meter, from time.Time, patience ti
 		if err != nil {
 			return 0, err
 		}
-		if at := settled(since(rs, from), "san", "lan", from, backWindow, backBytes); !at.IsZero() {
+		recent := from // what came before was looked at before
+		if t := time.Now().Add(-4 * backWindow); t.After(from) {
+			recent = t
+		}
+		if at := settled(since(rs, recent), "san", "lan", from, backWindow, backBytes); !at.IsZero() {
 			return at.Sub(from), nil
 		}
 		if err := j.sleep(ctx, 10*time.Millisecond); err != nil {
