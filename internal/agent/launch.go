@@ -75,6 +75,9 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 	last := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 	if l.Slurm {
 		last = srunSays(text)
+		if f.Exit == 0 { // now and then srun says what its tasks did, and ends as if they had not
+			f.Exit = taskCode(text)
+		}
 	}
 	if text = last; text == "" {
 		text = "it said nothing"
@@ -93,6 +96,15 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 		return fmt.Sprintf("%s: no agent was started there, srun ended with code %d: %s (--launch-agent ssh does without Slurm)", host, f.Exit, text)
 	}
 	return fmt.Sprintf("%s: no agent was started there, %s ended with code %d: %s", host, by, f.Exit, text)
+}
+
+// taskCode is the exit code of a task that srun tells of in text; 0 if it tells
+// of none.
+func taskCode(text string) (code int) {
+	if _, after, told := strings.Cut(text, "Exited with exit code "); told {
+		fmt.Sscanf(after, "%d", &code)
+	}
+	return code
 }
 
 // srunSays is the line of what srun wrote that tells what is wrong; others tell
