@@ -93,6 +93,9 @@ func hostNames(n int) []string {
 
 func newSiteOf(t testing.TB, o lab.Options) *site {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("whole jobs over several hosts, of programs that are built without the race detector: -short leaves them out")
+	}
 	s := &site{t: t, bin: programs(t), Lab: lab.ForTest(t, o), quiet: map[string][]int{}}
 	var err error
 	s.dir, err = os.MkdirTemp("", "mpivsite-") // short: sockets are in it
