@@ -3,7 +3,7 @@
 // connection make. It reads and writes no files: keys live in memory and go
 // where their owner sends them.
 //
-// A number proves nothing (what thief-induced-certification, §"Conclusion",
+// A number proves nothing (what thief-induced-certification, §"Conclusions",
 // leaves open); the key behind a certificate does.
 package identity
 
