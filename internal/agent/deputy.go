@@ -207,6 +207,7 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
+	persist(raw)
 	conn := tls.Client(raw, d.identity.TLS())
 	l := &line{conn, control.NewConn[control.ToAgent](conn)}
 	if err := l.greet(ctx, d.identity); err != nil {

@@ -80,6 +80,7 @@ func (h *head) accept() {
 			c.Close()
 			return
 		}
+		persist(c)
 		h.wg.Go(func() {
 			defer h.forget(c)
 			conn, index, err := h.admit(c)

@@ -172,5 +172,5 @@ type Alive struct{}
 // How often Alive is said, and for how long nothing may be heard.
 const (
 	AliveEvery   = 500 * time.Millisecond
-	AlivePatient = 10 * time.Second
+	AlivePatient = 15 * time.Second
 )

@@ -121,7 +121,7 @@ func TestHostCutOff(t *testing.T) {
 	took := time.Since(begun)
 	require.Equal(t, 1, end.code, "%v", end)
 	require.Len(t, end.sentences(), 1, "%v", end)
-	require.Contains(t, end.sentences()[0], "host Z: nothing was heard of its agent for 10s, so that rank 3 cannot be reached")
+	require.Contains(t, end.sentences()[0], "host Z: nothing was heard of its agent for 15s, so that rank 3 cannot be reached")
 	require.Less(t, took, control.AlivePatient+6*time.Second, "the job ends when nothing was heard for %v", control.AlivePatient)
 	s.gone("X", "Y", "W")
 	for _, line := range s.left("Z") {
