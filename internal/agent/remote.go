@@ -349,8 +349,11 @@ func (a *Agent) runElsewhere() error {
 
 // feed sends the job's standard input to p, on another host.
 func (a *Agent) feed(p *process) {
+	send := func(data []byte, end bool) {
+		p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, Data: data, End: end}})
+	}
 	if isTerminal(a.job.Stdin) && !inForeground(a.job.Stdin) {
-		p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, End: true}})
+		send(nil, true)
 		return // reading would stop us
 	}
 	r, w, err := os.Pipe()
@@ -370,11 +373,11 @@ func (a *Agent) feed(p *process) {
 				if k == 0 {
 					return
 				}
-				p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, Data: bytes.Clone(buf[sent : sent+k])}})
+				send(bytes.Clone(buf[sent:sent+k]), false)
 				sent += k
 			}
 			if err != nil {
-				p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, End: true}})
+				send(nil, true)
 				return
 			}
 		}

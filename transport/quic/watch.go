@@ -4,6 +4,7 @@ package quic
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"time"
@@ -38,7 +39,11 @@ func (e *Endpoint) watch() error {
 	e.running.Go(func() {
 		buf := make([]byte, 16<<10)
 		for {
-			if _, err := changes.Read(buf); err != nil && e.life.Err() != nil {
+			// ENOBUFS: changes came faster than they were read. What there is now tells.
+			if _, err := changes.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				if e.life.Err() == nil {
+					e.opt.Log.Warn("addresses that change are not noticed any more", "addr", e.Addr(), "err", err)
+				}
 				return
 			}
 			if next := e.nextAddress(iface, ip); next != nil {
