@@ -15,9 +15,11 @@ type Greeting struct {
 	Version    uint32
 	Process    uint32 // index of the speaker among the job's processes
 	Generation uint32 // of the link; grows each time it is made again. 0: do not connect yet, only answer
+	Epoch      uint32 // of the newest map that the speaker knows
+	Left       uint32 // of that by which a rank left the speaker last. Who has an older map must learn of it first
 }
 
-const GreetingLen = 16
+const GreetingLen = 24
 
 var greetingMagic = [4]byte{'m', 'p', 'i', 'v'}
 
@@ -26,6 +28,8 @@ func (g Greeting) Put(b []byte) {
 	binary.LittleEndian.PutUint32(b[4:], g.Version)
 	binary.LittleEndian.PutUint32(b[8:], g.Process)
 	binary.LittleEndian.PutUint32(b[12:], g.Generation)
+	binary.LittleEndian.PutUint32(b[16:], g.Epoch)
+	binary.LittleEndian.PutUint32(b[20:], g.Left)
 }
 
 // ParseGreeting reads the body of a Hello.
@@ -37,6 +41,8 @@ func ParseGreeting(b []byte) (Greeting, error) {
 		Version:    binary.LittleEndian.Uint32(b[4:]),
 		Process:    binary.LittleEndian.Uint32(b[8:]),
 		Generation: binary.LittleEndian.Uint32(b[12:]),
+		Epoch:      binary.LittleEndian.Uint32(b[16:]),
+		Left:       binary.LittleEndian.Uint32(b[20:]),
 	}, nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Version is that of the format on the wire. Two processes talk only if theirs
 // are equal; a Hello carries it.
-const Version = 4
+const Version = 5
 
 // HeaderLen is the length of every header, in bytes.
 const HeaderLen = 40
@@ -23,22 +23,27 @@ const HeaderLen = 40
 type Kind uint8
 
 const (
-	Hello   Kind = iota + 1 // the first on a connection; body: Greeting
-	Eager                   // a message with its body
-	Offer                   // a message without its body, which the receiver fetches; body: Envelope
-	Accept                  // the receiver of an Offer wants its body sent; body: Span
-	Data                    // a part of an accepted body, at Header.Offset()
-	Done                    // the receiver of an Offer has its body
-	Ack                     // what has arrived of several streams; body: Acks
-	Retract                 // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
-	Press                   // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
-	Abandon                 // its source takes no more part in the messages of its context and tag; body: why
-	Ping                    // answer soon, whoever polls; Seq: which, Ack: bytes a second that the path takes of its sender's, 0 if that is not known
-	Pong                    // the answer, with the Seq of its Ping
+	Hello    Kind = iota + 1 // the first on a connection; body: Greeting
+	Eager                    // a message with its body
+	Offer                    // a message without its body, which the receiver fetches; body: Envelope
+	Accept                   // the receiver of an Offer wants its body sent; body: Span
+	Data                     // a part of an accepted body, at Header.Offset()
+	Done                     // the receiver of an Offer has its body
+	Ack                      // what has arrived of several streams; body: Acks
+	Retract                  // the sender of an Offer wants it back; answered by Done, with Retracted if it could be
+	Press                    // the receiver holds too many unexpected bytes (flag Pressed), or no longer does
+	Abandon                  // its source takes no more part in the messages of its context and tag; body: why
+	Ping                     // answer soon, whoever polls; Seq: which, Ack: bytes a second that the path takes of its sender's, 0 if that is not known
+	Pong                     // the answer, with the Seq of its Ping
+	Stable                   // snapshots cover these messages: their senders need not keep them; body: Acks
+	Save                     // what is kept for rank Dest is much: take a snapshot of it soon
+	Depart                   // rank Source is about to leave the process: hold what is for it
+	Departed                 // the answer, after all that was sent to it
+	Stay                     // rank Source does not leave after all
 	kinds
 )
 
-var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press", "abandon", "ping", "pong"}
+var kindNames = [kinds]string{"invalid", "hello", "eager", "offer", "accept", "data", "done", "ack", "retract", "press", "abandon", "ping", "pong", "stable", "save", "depart", "departed", "stay"}
 
 func (k Kind) String() string {
 	if k < kinds {

@@ -86,10 +86,10 @@ func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
 		return
 	}
 	for m.Peer = range peers {
-		if p := b.e.peers[m.Peer]; p.box != nil {
-			p.box.abandon(callID{m.Context, m.Tag}, why)
+		if to := b.e.Box(m.Peer); to != nil {
+			to.abandon(callID{m.Context, m.Tag}, why)
 		} else {
-			p.link.sendLater(b, m, []byte(cause), notice)
+			b.sendLater(m, []byte(cause), notice)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/wire"
 )
 
 // How two processes connect. Whoever has a message for the other dials, sends a
@@ -78,7 +79,7 @@ func (l *link) refusesLocked(generation uint32, dialed bool) error {
 
 // firmLocked: what is sent over the connection is kept nowhere, so it must not be
 // given up.
-func (l *link) firmLocked() bool { return l.stable || !l.keeps }
+func (l *link) firmLocked() bool { return l.stable && !l.replay || !l.keeps }
 
 // attach gives a link its connection. The error says why it does not take it.
 // Polling is held.
@@ -115,7 +116,9 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	}
 	l.wanted, l.broken, l.bad = false, nil, nil
 	for _, o := range l.parts {
-		l.accept(o)
+		if !o.awaits {
+			l.accept(o)
+		}
 	}
 	if l.press {
 		l.press = false
@@ -137,8 +140,16 @@ func (l *link) detach() {
 	l.conn.Close()
 	l.conn, l.puller, l.stuck, l.broken, l.bad = nil, nil, stuckNone, nil, nil
 	l.pressed = false
-	l.e.pulling -= len(l.pulls) - len(l.freePulls)
-	l.pulls, l.freePulls = nil, nil
+	for _, o := range l.pulls {
+		if o != nil {
+			l.awaitOffer(o)
+			l.e.pulling--
+		}
+	}
+	for _, p := range l.pulling {
+		l.awaitOffer(p.op)
+	}
+	l.pulls, l.freePulls, l.pulling = nil, nil, l.pulling[:0]
 	l.ctl.clear()
 	for _, x := range l.bulk {
 		x.streaming = false
@@ -158,9 +169,14 @@ func (l *link) detach() {
 	}
 	l.queue = entryQueue{}
 	for x := l.kept.head; x != nil; x = x.lnext {
+		if x.done || x.header.Kind != wire.Offer && x.header.Seq <= x.stream.acked {
+			x.queued = false
+			continue
+		}
 		if !x.queued {
 			l.resent++
 		}
+		x.ticketed = false
 		x.queued = true
 		l.queue.push(x)
 	}
@@ -176,6 +192,13 @@ func (l *link) detach() {
 	l.attention.Set(false)
 }
 
+// awaitOffer has the receive o, whose body was being fetched, wait until it is
+// offered again.
+func (l *link) awaitOffer(o *op) {
+	o.got, o.awaits = 0, true
+	l.parts = append(l.parts, o)
+}
+
 // lost takes the link down after a poll error. Polling is held.
 func (l *link) lost(err error) {
 	if l.bad != nil {
@@ -185,7 +208,7 @@ func (l *link) lost(err error) {
 	if l.broken != nil && err == nil {
 		err = l.broken
 	}
-	again := l.keeps && !l.stable && l.bad == nil
+	again := !l.firmLocked() && l.bad == nil
 	l.detach()
 	l.why = err
 	if again && !l.wanted && !l.fenced {

@@ -22,11 +22,13 @@ type Box struct {
 	unexpected unexpected
 	probes     opList // that wait for an arrival
 	ops        *op    // free, linked by next
+	live       int    // ops in use
 	arrivals   *arrival
 	narrivals  int
 	waits      []*wait           // calls that sleep
 	names      map[uint32]string // of contexts; replaced as a whole
 	abandoned  abandoned
+	gone       bool // the rank has left the process
 }
 
 const keptArrivals = 32 // free arrivals that a box keeps for later
@@ -77,6 +79,7 @@ func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 		o = &slab[0]
 	}
 	b.ops = o.next
+	b.live++
 	o.next = nil
 	release.Store32(&o.state, o.state+2)
 	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
@@ -99,6 +102,7 @@ func (o *op) expire() {
 func (b *Box) freeLocked(o *op) {
 	o.expire()
 	o.next, b.ops = b.ops, o
+	b.live--
 }
 
 func (b *Box) free(o *op) {
@@ -133,7 +137,7 @@ func (b *Box) freeArrivalLocked(a *arrival) {
 	if len(a.body) > len(a.small) {
 		b.e.bufs.put(a.body)
 	}
-	a.body, a.sender, a.link, a.via = nil, nil, nil, nil
+	a.body, a.sender, a.link, a.via, a.awaits = nil, nil, nil, nil, false
 	if b.narrivals < keptArrivals {
 		a.binNext, b.arrivals = b.arrivals, a
 		b.narrivals++
@@ -211,7 +215,7 @@ func (b *Box) take(o *op, a *arrival) {
 		o.finish()
 		s.finish()
 	case a.link != nil:
-		a.link.fetch(o, &a.header, &a.env)
+		a.link.fetch(o, &a.header, &a.env, a.awaits)
 	default:
 		copy(o.buf, a.body)
 		b.mu.Lock()
@@ -249,21 +253,20 @@ func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, 
 // Isend starts to send body, which belongs to the engine until the request is
 // done. It may be done at once; then the Request is the zero one.
 func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
-	if l := b.e.peers[m.Peer].link; l != nil {
-		if mode == Standard && l.sendNow(b, m, body, false) {
-			return Request{}
-		}
-		return l.sendLater(b, m, body, mode)
+	if l := b.e.peers[m.Peer].link.Load(); l != nil && mode == Standard && l.sendNow(b, m, body, false) {
+		return Request{}
 	}
-	return b.sendHere(m, body, mode)
+	return b.sendLater(m, body, mode)
 }
 
 // TrySend sends body if that can be done at once.
 func (b *Box) TrySend(m Match, body []byte) bool {
-	if l := b.e.peers[m.Peer].link; l != nil {
+	p := &b.e.peers[m.Peer]
+	if l := p.link.Load(); l != nil {
 		return l.sendNow(b, m, body, true)
 	}
-	return b.e.peers[m.Peer].box.deliver(b, m, body, Standard, nil)
+	to := p.box.Load()
+	return to != nil && to.deliver(b, m, body, Standard, nil)
 }
 
 // Send is Isend and Wait in one.
@@ -271,30 +274,44 @@ func (b *Box) Send(ctx context.Context, c *Call, m Match, body []byte, mode Mode
 	if mode == Standard && b.TrySend(m, body) {
 		return nil
 	}
-	var r Request
-	if l := b.e.peers[m.Peer].link; l != nil {
-		r = l.sendLater(b, m, body, mode)
-	} else {
-		r = b.sendHere(m, body, mode)
-	}
+	r := b.sendLater(m, body, mode)
 	_, err := r.Wait(ctx, c)
 	return err
 }
 
-// sendHere is Isend to a rank of this process.
-func (b *Box) sendHere(m Match, body []byte, mode Mode) Request {
-	to := b.e.peers[m.Peer].box
+// sendLater starts to send what cannot, or need not, be sent at once.
+func (b *Box) sendLater(m Match, body []byte, mode Mode) Request {
+	p := &b.e.peers[m.Peer]
+	for {
+		if l := p.link.Load(); l != nil {
+			if r, ok := l.sendLater(b, m, body, mode); ok {
+				return r
+			}
+		} else if to := p.box.Load(); to != nil {
+			if r, ok := b.sendHere(to, m, body, mode); ok {
+				return r
+			}
+		}
+	}
+}
+
+// sendHere is Isend to to, a rank of this process; false if it has left.
+func (b *Box) sendHere(to *Box, m Match, body []byte, mode Mode) (Request, bool) {
 	if mode == Standard && to.deliver(b, m, body, mode, nil) {
-		return Request{}
+		return Request{}, true
 	}
 	b.mu.Lock()
 	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()
 	r := Request{op: o, use: o.now()}
-	if to.deliver(b, m, body, mode, o) {
+	switch {
+	case to.deliver(b, m, body, mode, o):
 		o.finish()
+	case o.msg == nil: // it was not taken
+		b.free(o)
+		return Request{}, false
 	}
-	return r
+	return r, true
 }
 
 // localEager is up to what length a message between two ranks of a process is
@@ -307,8 +324,12 @@ const localEager = 4 << 10
 func (b *Box) deliver(from *Box, m Match, body []byte, mode Mode, o *op) bool {
 	h := wire.Header{Kind: wire.Eager, Check: m.Check, Context: m.Context, Source: from.rank, Dest: b.rank, Tag: m.Tag}
 	b.mu.Lock()
+	if b.gone {
+		b.mu.Unlock()
+		return false
+	}
 	if r := b.posted.match(m.Context, from.rank, m.Tag); r != nil {
-		b.countLocked(from)
+		b.countLocked(from, &h, body)
 		b.mu.Unlock()
 		copy(r.buf, body)
 		r.arrived(&h, len(body))
@@ -320,6 +341,7 @@ func (b *Box) deliver(from *Box, m Match, body []byte, mode Mode, o *op) bool {
 		b.mu.Unlock()
 		return false
 	}
+	b.countLocked(from, &h, body)
 	a := b.newArrivalLocked(&h, len(body))
 	if eager {
 		b.hold(a, len(body))
@@ -327,16 +349,23 @@ func (b *Box) deliver(from *Box, m Match, body []byte, mode Mode, o *op) bool {
 	} else {
 		a.sender, o.msg = o, a
 	}
-	b.countLocked(from)
 	b.insertLocked(a)
 	b.mu.Unlock()
 	return eager
 }
 
-// countLocked numbers a message of from, a rank of the same process.
-func (b *Box) countLocked(from *Box) {
-	from.streams.at(b.rank).sent++
+// countLocked numbers a message of from, a rank of the same process, and keeps it
+// where that is wanted.
+func (b *Box) countLocked(from *Box, h *wire.Header, body []byte) {
+	s := from.streams.at(b.rank)
+	s.sent++
 	b.streams.at(from.rank).got++
+	h.Seq = s.sent
+	if b.e.cfg.Replay {
+		x := &entry{header: *h, stream: s}
+		x.body = append(x.small[:0], body...)
+		s.keep(x)
+	}
 }
 
 // Iprobe tells whether a message that m matches is here to be received.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,17 @@ type Config struct {
 	Keep     bool
 	LogBytes int // bound of the log towards one process. Zero means 16 MiB.
 
+	// Replay is the log's level "crashes", for which Keep must be set too: a
+	// message is kept until a snapshot of its receiver covers it (Covered). The
+	// log then has no bound; when it holds LogBytes for a process, ranks there
+	// are asked to take a snapshot.
+	Replay bool
+	// Save is told that a snapshot of a rank of this process is wanted, because
+	// others keep much for it. It must not wait.
+	Save func(r topology.Rank)
+	// Room is how many processes more than Processes the job may come to have.
+	Room int
+
 	Unexpected int           // bytes of unexpected messages a rank holds before its peers must offer. Zero means 4 MiB.
 	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
 
@@ -92,6 +104,9 @@ func (c Config) withDefaults() Config {
 	if c.Connect == nil {
 		c.Connect = func(int) {}
 	}
+	if c.Save == nil {
+		c.Save = func(topology.Rank) {}
+	}
 	if c.Fail == nil {
 		c.Fail = func(error) {}
 	}
@@ -105,9 +120,12 @@ func (c Config) withDefaults() Config {
 // any goroutine.
 type Engine struct {
 	cfg      Config
-	peers    []peer         // by rank in the world
-	boxes    []*Box         // of this process, by rank ascending
+	size     int            // of the world
+	peers    []peer         // by rank in the world, and then one for each process
 	links    []*link        // by process; nil for this one
+	limbo    *link          // to no process: what is for ranks that are on their way waits there
+	epoch    atomic.Uint32  // of the newest map it has heard of
+	left     atomic.Uint32  // of the map by which a rank left this process last
 	spin     spinPolicy     // set once
 	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
 	bufs     buffers        // has its own lock
@@ -120,9 +138,11 @@ type Engine struct {
 	polling lock.Mutex // held by who polls; guards the receiving half of every link
 	opened  *Box       // whose mu is held, within a poll; guarded by polling
 	pulling int        // pulls under way; guarded by polling
+	leaving departures // guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
+	boxes   atomic.Pointer[[]*Box]  // of this process, by rank ascending, its envoy not among them; replaced as a whole while polling is held
 	parked  atomic.Int32            // goroutines that sleep until a message comes
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
@@ -141,10 +161,13 @@ type Engine struct {
 	dead   chan struct{}
 }
 
-// A peer is a rank, here or elsewhere: exactly one field is set.
+// A peer is a rank, here or elsewhere. While it comes or goes both fields are set,
+// and what counts is link, read again while its mu is held.
 type peer struct {
-	box  *Box
-	link *link
+	link atomic.Pointer[link]
+	box  atomic.Pointer[Box]
+
+	past []*link // where it was before; guarded by polling
 }
 
 // New makes the engine of one process. Close ends it.
@@ -156,30 +179,42 @@ func New(cfg Config) *Engine {
 			size = max(size, int(r)+1)
 		}
 	}
-	e.peers = make([]peer, size)
-	e.links = make([]*link, len(cfg.Processes))
-	for i, ranks := range cfg.Processes {
+	e.size = size
+	e.links = make([]*link, len(cfg.Processes)+cfg.Room)
+	e.peers = make([]peer, size+len(e.links))
+	e.limbo = newLink(e, -1)
+	e.limbo.wanted = true // it never connects
+	e.epoch.Store(uint32(e.cfg.Epoch))
+	for i := range e.links {
+		var ranks []topology.Rank
+		if i < len(cfg.Processes) {
+			ranks = cfg.Processes[i]
+		}
+		ranks = append(slices.Clip(ranks), e.Envoy(i))
 		if i == cfg.Process {
 			for _, r := range ranks {
-				b := newBox(e, r)
-				e.boxes = append(e.boxes, b)
-				e.peers[r].box = b
+				e.peers[r].box.Store(newBox(e, r))
 			}
+			boxes := make([]*Box, len(ranks)-1)
+			for i, r := range ranks[:len(ranks)-1] {
+				boxes[i] = e.Box(r)
+			}
+			e.boxes.Store(&boxes)
 			continue
 		}
 		e.links[i] = newLink(e, i)
 		for _, r := range ranks {
-			e.peers[r].link = e.links[i]
+			e.peers[r].link.Store(e.links[i])
 		}
 	}
-	for r, p := range e.peers {
-		if p.box == nil && p.link == nil {
+	for r := range size {
+		if p := &e.peers[r]; p.box.Load() == nil && p.link.Load() == nil {
 			panic(fmt.Sprintf("engine: no process holds rank %d of %d", r, size))
 		}
 	}
 	e.wakeMe = e.wake
 	e.active.Store(new([]*link))
-	e.spin = newSpinPolicy(e.cfg, len(e.boxes))
+	e.spin = newSpinPolicy(e.cfg, len(*e.boxes.Load()))
 	e.ackEvery = min(e.cfg.LogBytes/8, 256<<10) // so that the log stays in the cache
 	e.flushTimer = time.NewTimer(time.Hour)
 	e.flushTimer.Stop()
@@ -196,13 +231,29 @@ func (e *Engine) Crowded() bool { return e.cfg.Crowded }
 func (e *Engine) Shared() bool { return e.cfg.Shared }
 
 // Size is the number of ranks in the world.
-func (e *Engine) Size() int { return len(e.peers) }
+func (e *Engine) Size() int { return e.size }
+
+// Envoy is the rank, beyond those of the world, as which a process itself sends
+// and receives.
+func (e *Engine) Envoy(process int) topology.Rank { return topology.Rank(e.size + process) }
 
 // Box is the end of a rank of this process; nil for other ranks.
-func (e *Engine) Box(r topology.Rank) *Box { return e.peers[r].box }
+func (e *Engine) Box(r topology.Rank) *Box {
+	if e.peers[r].link.Load() != nil {
+		return nil
+	}
+	return e.peers[r].box.Load()
+}
 
 // Local is the ranks of this process, ascending.
-func (e *Engine) Local() []topology.Rank { return e.cfg.Processes[e.cfg.Process] }
+func (e *Engine) Local() []topology.Rank {
+	boxes := *e.boxes.Load()
+	local := make([]topology.Rank, len(boxes))
+	for i, b := range boxes {
+		local[i] = b.rank
+	}
+	return local
+}
 
 // Close ends every connection and fails what is pending with ErrClosed. It
 // waits for the engine's goroutines. Twice is harmless.
@@ -282,7 +333,7 @@ func (e *Engine) drained() bool {
 			continue
 		}
 		l.mu.Lock()
-		busy := l.queue.head != nil || l.ctl.size() > 0 || l.logged > 0
+		busy := l.queue.head != nil || l.ctl.size() > 0 || l.logged > 0 && !e.cfg.Replay
 		l.mu.Unlock()
 		if busy {
 			return false

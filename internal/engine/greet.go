@@ -57,7 +57,7 @@ func (e *ImpostorError) Error() string {
 func (e *Engine) Greeting(generation uint32) transport.Message {
 	header, body := make([]byte, wire.HeaderLen), make([]byte, wire.GreetingLen)
 	(&wire.Header{Kind: wire.Hello}).Put(header)
-	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation}.Put(body)
+	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation, Epoch: e.epoch.Load(), Left: e.left.Load()}.Put(body)
 	return transport.Message{Header: header, Body: body}
 }
 
@@ -175,6 +175,8 @@ func (g *Greeter) check(hello wire.Greeting) error {
 		return fmt.Errorf("version %d of the format on the wire, this process has %d: start all processes from the same build", hello.Version, wire.Version)
 	case process >= len(g.e.links) || g.e.links[process] == nil:
 		return fmt.Errorf("there is no process %d", process)
+	case hello.Epoch < g.e.left.Load() || hello.Left > g.e.epoch.Load():
+		return fmt.Errorf("process %d knows map %d, and let a rank go by map %d; this process knows map %d: one of the two has to learn of a newer map first", process, hello.Epoch, hello.Left, g.e.epoch.Load())
 	case g.vouched != Anybody && process != g.vouched:
 		return &ImpostorError{Peer: g.conn.Peer(), Claimed: process, Proved: g.vouched}
 	case g.expected != Anybody && process != g.expected:

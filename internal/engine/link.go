@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/internal/release"
+	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -38,7 +39,8 @@ type link struct {
 	conn       transport.Conn
 	puller     transport.Puller // conn, if it is one
 	stable     bool             // conn.Stable()
-	keeps      bool             // messages are kept until acknowledged
+	keeps      bool             // messages are kept until acknowledged,
+	replay     bool             //   or until a snapshot covers them
 	eager      int              // longest eager message
 	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
@@ -52,6 +54,7 @@ type link struct {
 	stuck   stuckLane // whose head was answered ErrFull
 	kept    keptList
 	logged  int  // cost of kept
+	saveAt  int  // when it is that much, a snapshot is asked for
 	pressed bool // the peer wants no eager messages
 	press   bool // we told it so
 	free    *entry
@@ -77,7 +80,9 @@ type link struct {
 	got       uint64    // bytes that arrived
 	ackSoon   bool      // the peer waits to be told
 	starting  []pull
-	pulls     []*op // under way, by id
+	early     []*early        // messages by a map that is not known here yet
+	departs   []topology.Rank // that the peer wants to let go, when what is half sent to them has been
+	pulls     []*op           // under way, by id
 	freePulls []uint32
 	bad       error  // what the peer did that cannot be
 	heard     uint64 // grows with what arrives over a connection that is not stable; read by others
@@ -92,7 +97,7 @@ const (
 )
 
 func newLink(e *Engine, process int) *link {
-	return &link{e: e, process: process, keeps: e.cfg.Keep, eager: eagerPulled}
+	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.LogBytes, eager: eagerPulled}
 }
 
 // sendNow sends body for b's rank if that can be done at once. flush: the caller
@@ -100,14 +105,14 @@ func newLink(e *Engine, process int) *link {
 func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	s := b.streams.at(m.Peer)
 	l.mu.Lock()
-	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.conn == nil || l.pressed {
+	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.conn == nil || l.pressed || l.e.peers[m.Peer].link.Load() != l {
 		l.mu.Unlock()
 		return false
 	}
 	sent := false
 	switch {
-	case l.stable || !l.keeps:
-		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, l.e.cfg.Epoch, s.sent+1)
+	case l.firmLocked():
+		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), s.sent+1)
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
 		if sent = err == nil; sent {
 			s.sent++
@@ -115,8 +120,8 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
-	case !flush && len(body) >= lendLen:
-	case l.logged+logCost(len(body)) <= l.e.cfg.LogBytes:
+	case !flush && len(body) >= lendLen && !l.replay:
+	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
 		s.sent++
@@ -136,14 +141,23 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	return sent
 }
 
-// sendLater queues what cannot or may not go at once. It is in no hurry.
-func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
+// fits tells whether the log has room for that much more.
+func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes || l.replay }
+
+// sendLater queues what cannot or may not go at once. It is in no hurry. False if
+// the rank is not there any more.
+func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool) {
 	s := b.streams.at(m.Peer)
 	b.mu.Lock()
 	o := b.newOpLocked(KindSend, m, body)
 	b.mu.Unlock()
 	r := Request{op: o, use: o.now()}
 	l.mu.Lock()
+	if l.e.peers[m.Peer].link.Load() != l {
+		l.mu.Unlock()
+		b.free(o)
+		return Request{}, false
+	}
 	kind := wire.Eager
 	switch {
 	case mode == notice:
@@ -160,13 +174,13 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) Request {
 	l.enqueue(x)
 	l.pump()
 	l.mu.Unlock()
-	return r
+	return r, true
 }
 
 // number makes h the header of the next message of s.
 func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind) {
 	*h = wire.Header{Kind: kind, Check: m.Check, Context: m.Context, Source: b.rank, Dest: m.Peer, Tag: m.Tag,
-		Epoch: l.e.cfg.Epoch, Seq: s.sent + 1}
+		Epoch: topology.Epoch(l.e.epoch.Load()), Seq: s.sent + 1}
 }
 
 func (l *link) enqueue(x *entry) {
@@ -200,8 +214,23 @@ func (l *link) keep(x *entry) {
 	x.stream.keep(x)
 	l.kept.push(x)
 	if x.header.Kind != wire.Offer {
-		l.logged += x.cost()
+		l.logs(x)
 	}
+}
+
+// logs counts what the log holds of x.
+func (l *link) logs(x *entry) {
+	l.logged += x.cost()
+	if l.replay && l.logged > l.saveAt {
+		l.saveAt = l.logged + l.e.cfg.LogBytes/4
+		l.control(wire.Header{Kind: wire.Save, Source: x.header.Source, Dest: x.header.Dest}, nil)
+	}
+}
+
+// unlogs takes that back.
+func (l *link) unlogs(x *entry) {
+	l.logged -= x.cost()
+	l.saveAt = max(l.logged, l.e.cfg.LogBytes) // ask again when it has grown
 }
 
 // unkeep takes x, which comes after before in its stream, out of the log.
@@ -209,8 +238,8 @@ func (l *link) unkeep(x, before *entry) {
 	x.kept = false
 	x.stream.drop(x, before)
 	l.kept.remove(x)
-	if x.header.Kind != wire.Offer {
-		l.logged -= x.cost()
+	if x.header.Kind != wire.Offer || x.done {
+		l.unlogs(x)
 	}
 	if x.queued {
 		x.gone = true // pump frees it
@@ -334,13 +363,13 @@ func (l *link) admit(x *entry) bool {
 		l.keep(x)
 		return true
 	}
-	if l.stable || !l.keeps {
+	if l.firmLocked() {
 		return true
 	}
-	if l.logged+x.cost() > l.e.cfg.LogBytes {
+	if !l.fits(x.cost()) {
 		return false
 	}
-	if len(x.body) >= lendLen {
+	if len(x.body) >= lendLen && !l.replay {
 		x.lent = true
 		x.header.Flags |= wire.AckSoon
 		l.keep(x)
@@ -367,7 +396,7 @@ func (l *link) pumpBulk() (more bool) {
 		}
 		x := l.bulk[0]
 		n := min(x.end-x.off, uint64(l.conn.MaxBody()))
-		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: l.e.cfg.Epoch, Seq: x.header.Seq, Ack: x.off}
+		h := wire.Header{Kind: wire.Data, Source: x.header.Source, Dest: x.header.Dest, Epoch: topology.Epoch(l.e.epoch.Load()), Seq: x.header.Seq, Ack: x.off}
 		h.Put(l.bulkScratch[:])
 		err := l.conn.Send(transport.Message{Header: l.bulkScratch[:], Body: x.body[x.off : x.off+n], Bulk: true})
 		if err != nil {
@@ -387,7 +416,7 @@ func (l *link) pumpBulk() (more bool) {
 
 // control queues a message about a stream and sends it if it can go now.
 func (l *link) control(h wire.Header, body []byte) {
-	h.Epoch = l.e.cfg.Epoch
+	h.Epoch = topology.Epoch(l.e.epoch.Load())
 	l.ctl.push(h, body)
 	l.attend()
 }
@@ -402,10 +431,17 @@ func (l *link) acknowledged(s *stream, n uint64) {
 		return
 	}
 	s.acked = n
+	if !l.replay {
+		l.forget(s, n)
+	}
+}
+
+// forget takes what is stable, all of s up to n, out of the log.
+func (l *link) forget(s *stream, n uint64) {
 	var before *entry
 	for x := s.head; x != nil && x.header.Seq <= n; {
 		next := x.snext
-		if x.header.Kind != wire.Offer {
+		if x.header.Kind != wire.Offer || x.done {
 			l.unkeep(x, before)
 		} else {
 			before = x
@@ -420,7 +456,7 @@ func (l *link) acknowledged(s *stream, n uint64) {
 // finished: the receiver of an Offer has its body, or gave it back.
 func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	x, before := s.find(seq)
-	if x == nil || x.header.Kind != wire.Offer {
+	if x == nil || x.header.Kind != wire.Offer || x.done {
 		return // a repetition, after the connection was made again
 	}
 	if x.streaming { // a part of what it is waiting for may have left
@@ -432,20 +468,33 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		x.ticketed = false
 	}
 	o := x.op
-	x.op, x.body = nil, nil
-	l.unkeep(x, before)
-	o.entry = nil
+	if l.replay && flags&wire.Retracted == 0 {
+		if o != nil { // the program gets its buffer back
+			l.own(x, x.body)
+			x.op = nil
+		}
+		x.done = true
+		l.logs(x)
+	} else {
+		x.op, x.body = nil, nil
+		l.unkeep(x, before)
+	}
 	if flags&wire.Retracted != 0 {
-		o.err = ErrCancelled
+		if o != nil {
+			o.err = ErrCancelled
+		}
 		l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
 	}
-	o.finish()
+	if o != nil {
+		o.entry = nil
+		o.finish()
+	}
 }
 
 // accepted: the receiver of an Offer wants a span of its body.
 func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 	x, _ := s.find(seq)
-	if x == nil || x.header.Kind != wire.Offer {
+	if x == nil || x.header.Kind != wire.Offer || x.done {
 		return
 	}
 	if span.End > uint64(len(x.body)) || span.Offset == span.End {
@@ -500,11 +549,11 @@ func (l *link) freeEntry(x *entry) {
 	if x.lent {
 		x.op.entry = nil
 		x.op.finish()
-	} else if x.header.Kind != wire.Offer && x.op == nil && len(x.body) > len(x.small) {
+	} else if x.op == nil && x.body != nil && len(x.body) > len(x.small) {
 		l.e.bufs.put(x.body)
 	}
 	x.body, x.op, x.stream = nil, nil, nil
-	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.ticketed = false, false, false, false, false, false, false
+	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.ticketed, x.done = false, false, false, false, false, false, false, false
 	x.lnext = l.free
 	l.free = x
 }

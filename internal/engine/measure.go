@@ -49,13 +49,13 @@ func (e *Engine) Traffic(process int) (sent, received Traffic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sent.Bytes, received.Bytes = l.sent, l.got
-	for _, b := range e.boxes {
-		for _, r := range e.cfg.Processes[process] {
-			if s := b.streams.known(r); s != nil {
+	for _, b := range *e.boxes.Load() {
+		b.streams.all(func(s *stream) {
+			if e.peers[s.peer].link.Load() == l {
 				sent.Messages += s.sent
 				received.Messages += s.got
 			}
-		}
+		})
 	}
 	return sent, received
 }

@@ -58,6 +58,7 @@ type op struct {
 	// A receive whose body is on its way in parts.
 	seq       uint64
 	got, want uint64
+	awaits    bool // the body must be offered again before it can be asked for
 
 	// A send.
 	entry *entry

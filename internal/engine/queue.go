@@ -65,6 +65,7 @@ type arrival struct {
 	sender *op           // local, waits until body is taken from its buffer
 	link   *link         // offered through it, with
 	env    wire.Envelope //   this
+	awaits bool          //   and has to be offered again
 	via    *link         // body came through it, and counts against it
 	queued bool          // it is in unexpected
 	small  [128]byte

@@ -18,6 +18,8 @@ type incoming struct {
 	stream  *stream
 	op      *op      // its receive, or
 	arrival *arrival // the room it has until there is one
+	early   *early   // it is about a map that is not known here yet
+	stale   bool     // it is about a rank that was elsewhere before
 	body    [maxControl]byte
 	placed  bool
 }
@@ -39,13 +41,9 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(errTwoAtOnce)
 		return nil
 	}
-	in.op, in.arrival, in.stream, in.length, in.placed = nil, nil, nil, n, true
+	in.op, in.arrival, in.stream, in.early, in.stale, in.length, in.placed = nil, nil, nil, nil, false, n, true
 	if err := h.Parse(header); err != nil {
 		l.refuse(err)
-		return nil
-	}
-	if h.Epoch != l.e.cfg.Epoch {
-		l.refuse(fmt.Errorf("%v of epoch %d, this is epoch %d", h.Kind, h.Epoch, l.e.cfg.Epoch))
 		return nil
 	}
 	if h.Kind != wire.Eager {
@@ -66,8 +64,15 @@ func (l *link) Place(header []byte, n int) []byte {
 
 func (l *link) placeNumbered(in *incoming, n int) []byte {
 	h := &in.header
-	s := l.streamOf(h.Source, h.Dest)
-	if s == nil {
+	s, at := l.stream(h.Source, h.Dest, h.Epoch)
+	switch at {
+	case here:
+	case ahead:
+		return l.placeEarly(in, n)
+	case before:
+		in.stale = true
+		return nil
+	default:
 		return nil
 	}
 	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
@@ -146,15 +151,41 @@ func (l *link) placeData(in *incoming, n int) []byte {
 	return nil
 }
 
-// streamOf is the stream of a rank of the peer and one of ours; nil, and the
-// link refused, if they are not.
-func (l *link) streamOf(theirs, ours topology.Rank) *stream {
-	peers := l.e.peers
-	if int(theirs) >= len(peers) || int(ours) >= len(peers) || peers[theirs].link != l || peers[ours].box == nil {
-		l.refuse(fmt.Errorf("message of rank %d to rank %d", theirs, ours))
-		return nil
+// Where two ranks are that a message is about.
+type whereabouts uint8
+
+const (
+	nowhere whereabouts = iota // not where the message says, and never were: the link is refused
+	here                       // the one with the peer, the other in this process
+	before                     // they were, and one has left
+	ahead                      // they may be, in a map that is not known here yet
+)
+
+// stream is the stream of a rank of the peer and one of ours, by a map of that
+// epoch or later; nil unless both are where the peer says.
+func (l *link) stream(theirs, ours topology.Rank, epoch topology.Epoch) (*stream, whereabouts) {
+	e := l.e
+	if int(theirs) < len(e.peers) && int(ours) < len(e.peers) {
+		from, to := &e.peers[theirs], &e.peers[ours]
+		b := to.box.Load()
+		switch {
+		case from.link.Load() == l && b != nil && !b.gone:
+			return b.streams.at(theirs), here
+		case uint32(epoch) > e.epoch.Load():
+			return nil, ahead
+		case slices.Contains(from.past, l) || slices.Contains(to.past, nil):
+			return nil, before
+		}
 	}
-	return peers[ours].box.streams.at(theirs)
+	l.refuse(fmt.Errorf("message of rank %d to rank %d", theirs, ours))
+	return nil, nowhere
+}
+
+// streamOf is the stream that a message without a number is about; nil if there is
+// nothing to do about it, or the link was refused.
+func (l *link) streamOf(theirs, ours topology.Rank, epoch topology.Epoch) *stream {
+	s, _ := l.stream(theirs, ours, epoch)
+	return s
 }
 
 // refuse notes that the peer sent what it must not.
@@ -174,6 +205,14 @@ func (l *link) Arrived(header, body []byte) {
 		return // lost gives back what was placed
 	}
 	in.placed = false
+	switch {
+	case in.early != nil:
+		l.early = append(l.early, in.early)
+		in.early = nil
+		return
+	case in.stale:
+		return
+	}
 	switch h := &in.header; h.Kind {
 	case wire.Eager:
 		l.arrivedEager(in)
@@ -228,7 +267,7 @@ func (l *link) arrivedOffer(in *incoming) {
 	}
 	b := s.box
 	if h.Seq <= s.got {
-		l.offeredAgain(s, h)
+		l.offeredAgain(s, h, &env)
 		return
 	}
 	l.received(s, h.Seq, 0)
@@ -243,7 +282,7 @@ func (l *link) arrivedOffer(in *incoming) {
 			l.startPull(o, env.Ticket)
 			return
 		}
-		l.fetch(o, h, &env)
+		l.fetch(o, h, &env, false)
 		return
 	}
 	a := b.newArrivalLocked(h, int(env.Length))
@@ -254,10 +293,32 @@ func (l *link) arrivedOffer(in *incoming) {
 
 // offeredAgain answers an Offer that was here before the connection broke: if
 // it was answered with Done, that was lost.
-func (l *link) offeredAgain(s *stream, h *wire.Header) {
+func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
+	b := s.box
+	b.mu.Lock()
+	if a := b.unexpected.numbered(h.Source, h.Seq); a != nil && a.link != nil {
+		a.link, a.env, a.awaits = l, *env, false
+	}
+	b.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Contains(s.offers, h.Seq) {
+		i := slices.IndexFunc(l.parts, func(o *op) bool {
+			return o.awaits && o.seq == h.Seq && o.status.Source == h.Source && o.box == b
+		})
+		if i >= 0 {
+			o := l.parts[i]
+			o.awaits = false
+			if !env.Fetch || l.puller == nil {
+				l.accept(o)
+				return
+			}
+			l.parts = slices.Delete(l.parts, i, i+1)
+			l.pulling = append(l.pulling, pull{o, env.Ticket})
+			l.attend()
+		} else if l.replay {
+			s.again = append(s.again, offer{h.Seq, *env}) // its receive may be about to look for it
+		}
 		return
 	}
 	done := wire.Header{Kind: wire.Done, Source: h.Source, Dest: h.Dest, Seq: h.Seq}
@@ -292,7 +353,7 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 	release.Store64(&l.heard, l.heard+1)
 	switch h.Kind {
 	case wire.Done, wire.Accept:
-		s := l.streamOf(h.Dest, h.Source) // they speak of our message
+		s := l.streamOf(h.Dest, h.Source, h.Epoch) // they speak of our message
 		if s == nil {
 			return
 		}
@@ -307,15 +368,19 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 		}
 		l.accepted(s, h.Seq, span)
 		l.pump()
-	case wire.Ack:
+	case wire.Ack, wire.Stable:
 		for len(body) > 0 {
 			a, rest, err := wire.ParseStreamAck(body)
 			if err != nil {
 				l.refuse(err)
 				return
 			}
-			if s := l.streamOf(a.Dest, a.Source); s != nil {
-				l.acknowledged(s, a.Seq)
+			if s := l.streamOf(a.Dest, a.Source, h.Epoch); s != nil {
+				if h.Kind == wire.Stable {
+					l.covered(s, a.Seq)
+				} else {
+					l.acknowledged(s, a.Seq)
+				}
 			}
 			body = rest
 		}
@@ -333,6 +398,12 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 			l.pump()
 		}
 	case wire.Pong:
+	case wire.Save:
+		if b := l.e.Box(h.Dest); b != nil && int(h.Dest) < l.e.size {
+			l.e.cfg.Save(h.Dest)
+		}
+	case wire.Depart, wire.Departed, wire.Stay:
+		l.arrivedDeparture(h)
 	default:
 		l.refuse(fmt.Errorf("unexpected %v", h.Kind))
 	}
@@ -341,7 +412,7 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 // retracted: the sender of an Offer wants it back. It gets it if no receive
 // has it; otherwise a Done comes when that has ended.
 func (l *link) retracted(h *wire.Header) {
-	s := l.streamOf(h.Source, h.Dest)
+	s := l.streamOf(h.Source, h.Dest, h.Epoch)
 	if s == nil {
 		return
 	}
@@ -374,10 +445,20 @@ type pull struct {
 }
 
 // fetch has the body that was offered with h and env brought to the receive o.
-func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
+// awaits: it must be offered again first.
+func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope, awaits bool) {
 	l.fetched(o, h, env)
-	l.mu.Lock()
+	again := *env
+	if now := l.e.lockLink(h.Source); now != l {
+		l, awaits, again.Fetch = now, true, false
+	}
 	defer l.mu.Unlock()
+	if s := o.box.streams.at(h.Source); awaits && len(s.again) > 0 {
+		if i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == h.Seq }); i >= 0 {
+			again, awaits = s.again[i].env, false
+		}
+	}
+	env = &again
 	switch {
 	case o.want == 0:
 		l.answer(o)
@@ -387,7 +468,8 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
 		l.attend()
 	default:
 		l.parts = append(l.parts, o)
-		if l.conn != nil { // otherwise attach does it
+		o.awaits = awaits
+		if l.conn != nil && !awaits { // otherwise attach does it, or who offers it again
 			l.accept(o)
 			l.pump()
 		}
@@ -398,6 +480,7 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope) {
 func (l *link) fetched(o *op, h *wire.Header, env *wire.Envelope) {
 	o.arrived(h, int(env.Length))
 	o.seq = h.Seq
+	o.awaits = false
 	o.got, o.want = 0, min(uint64(len(o.buf)), env.Length)
 }
 

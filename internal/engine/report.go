@@ -111,18 +111,21 @@ func (b *Box) Counts() (sent, got []Count) {
 	defer b.e.leave()
 	b.streams.all(func(s *stream) {
 		var out, in uint64
-		if p := b.e.peers[s.peer]; p.box != nil {
-			p.box.mu.Lock()
+		if int(s.peer) >= b.e.size {
+			return
+		}
+		if l := b.e.lockLink(s.peer); l != nil {
 			out = s.sent
-			p.box.mu.Unlock()
+			l.mu.Unlock()
+			in = s.got
+		} else {
+			to := b.e.Box(s.peer)
+			to.mu.Lock()
+			out = s.sent
+			to.mu.Unlock()
 			b.mu.Lock()
 			in = s.got
 			b.mu.Unlock()
-		} else {
-			p.link.mu.Lock()
-			out = s.sent
-			p.link.mu.Unlock()
-			in = s.got
 		}
 		if out > 0 {
 			sent = append(sent, Count{s.peer, out})

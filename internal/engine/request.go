@@ -106,7 +106,10 @@ func (r Request) failed(err error) error {
 
 // A Bin is ops that were used and are to be freed together. The zero Bin is
 // empty.
-type Bin struct{ first, last *op }
+type Bin struct {
+	first, last *op
+	n           int
+}
 
 // add expires o: its result has been read.
 func (n *Bin) add(o *op) {
@@ -118,6 +121,7 @@ func (n *Bin) add(o *op) {
 		n.last = o
 	}
 	n.first = o
+	n.n++
 }
 
 // Empty frees what is in n.
@@ -128,6 +132,7 @@ func (n *Bin) Empty() {
 	b := n.last.box
 	b.mu.Lock()
 	n.last.next, b.ops = b.ops, n.first
+	b.live -= n.n
 	b.mu.Unlock()
 	*n = Bin{}
 }
@@ -238,7 +243,7 @@ func (o *op) cancel() bool {
 }
 
 func (o *op) cancelSend() bool {
-	if dst := o.box.e.peers[o.peer].box; dst != nil {
+	if dst := o.box.e.Box(o.peer); dst != nil {
 		dst.mu.Lock()
 		defer dst.mu.Unlock()
 		a := o.msg
@@ -251,8 +256,10 @@ func (o *op) cancelSend() bool {
 		o.finish()
 		return true
 	}
-	l := o.box.e.peers[o.peer].link
-	l.mu.Lock()
+	l := o.box.e.lockLink(o.peer)
+	if l == nil {
+		return false // its receiver has come here, with what was sent to it
+	}
 	defer l.mu.Unlock()
 	x := o.entry
 	if x == nil || x.retracting {

@@ -29,6 +29,13 @@ type stream struct {
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
 	// with Done, and those given back of which the peer does not know yet.
 	offers, returned []uint64
+	again            []offer // of those, what was offered again while no receive waited for it
+}
+
+// An offer is what was said in an Offer.
+type offer struct {
+	seq uint64
+	env wire.Envelope
 }
 
 // keep adds x to the messages that are not stable.
@@ -48,6 +55,9 @@ func (s *stream) answered(seq uint64) bool {
 	i := slices.Index(s.offers, seq)
 	if i >= 0 {
 		s.offers = slices.Delete(s.offers, i, i+1)
+	}
+	if len(s.again) > 0 {
+		s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.seq == seq })
 	}
 	return i >= 0
 }
@@ -85,6 +95,7 @@ type entry struct {
 	lent       bool     //   with the program's body, until it is stable
 	queued     bool     // it is in link.queue
 	gone       bool     // stable while queued to be sent again: skip and free
+	done       bool     // an Offer whose body has been fetched; body is the log's
 	streaming  bool     // it is in link.bulk
 	retracting bool     // its sender wants it back
 	off, end   uint64   // of the body: what is still to be sent as Data

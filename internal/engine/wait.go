@@ -219,6 +219,9 @@ func (l *link) service() bool {
 	if pulls {
 		l.startPulls()
 	}
+	if len(l.departs) > 0 {
+		l.departLater()
+	}
 	return pulls || goesOn
 }
 

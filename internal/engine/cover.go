@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/mpiv/mpiv/wire"
+)
+
+// Covered is told that the snapshot of b's rank that c is part of will outlive the
+// process: who sent what it has had need not keep that any longer.
+func (b *Box) Covered(c *Capsule) {
+	e := b.e
+	e.enter()
+	defer e.leave()
+	lists := make(map[*link][]wire.StreamAck)
+	for i := range c.Streams {
+		s := &c.Streams[i]
+		n := s.Got
+		if len(s.Offers) > 0 { // they have come, but not their bodies
+			n = min(n, s.Offers[0]-1)
+		}
+		if n == 0 {
+			continue
+		}
+		if l := e.peers[s.Peer].link.Load(); l != nil {
+			lists[l] = append(lists[l], wire.StreamAck{Source: s.Peer, Dest: b.rank, Seq: n})
+		} else if from := e.Box(s.Peer); from != nil {
+			from.forgetHere(b, n)
+		}
+	}
+	for l, acks := range lists {
+		l.mu.Lock()
+		for len(acks) > 0 {
+			var body [maxAcks * wire.StreamAckLen]byte
+			n := min(len(acks), maxAcks)
+			for i, a := range acks[:n] {
+				a.Put(body[i*wire.StreamAckLen:])
+			}
+			acks = acks[n:]
+			l.control(wire.Header{Kind: wire.Stable}, body[:n*wire.StreamAckLen])
+		}
+		l.pump()
+		l.mu.Unlock()
+	}
+}
+
+// forgetHere drops what b's rank keeps for that of to, in the same process, up to n.
+func (b *Box) forgetHere(to *Box, n uint64) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	s := b.streams.at(to.rank)
+	for s.head != nil && s.head.header.Seq <= n {
+		s.drop(s.head, nil)
+	}
+}
+
+// covered: a snapshot has all messages of s up to n.
+func (l *link) covered(s *stream, n uint64) {
+	if n > s.sent || !l.replay {
+		l.refuse(fmt.Errorf("a snapshot covers message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent))
+		return
+	}
+	s.acked = max(s.acked, n)
+	l.forget(s, n)
+}
+
+// Idle is nil if b's rank has nothing under way; otherwise it says what.
+func (b *Box) Idle() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.live == 0 {
+		return nil
+	}
+	what := "a request"
+	switch {
+	case b.posted.any.head != nil:
+		what = describe(b.posted.any.head)
+	case b.probes.head != nil:
+		what = "a probe"
+	default:
+		for i := range b.posted.exact {
+			if o := b.posted.exact[i].head; o != nil {
+				what = describe(o)
+				break
+			}
+		}
+	}
+	return fmt.Errorf("%w: %s is pending or was not waited for (%d in all)", ErrPending, what, b.live)
+}
+
+func describe(o *op) string {
+	from := fmt.Sprintf("from rank %d", o.peer)
+	if o.peer == AnySource {
+		from = "from any rank"
+	}
+	return fmt.Sprintf("a receive %s with tag %d", from, o.tag)
+}

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// A live move. What was sent to the rank over a connection that keeps a log is sent
+// again to where the rank is now. What was sent over a stable one is kept nowhere:
+// so the process asks everybody whom it shares memory with to hold what is for the
+// rank, and goes on when all have said that they do, behind the last that they sent.
+
+// departures is the ranks that are about to leave, and who has not answered yet.
+type departures map[topology.Rank][]*link
+
+// Depart ends the life of b's rank in this process: the capsule is for Adopt in
+// process to, by a map of that epoch. The rank must be at a safe point: ErrPending.
+// If the context ends before all peers have answered the rank stays, and the error
+// says who did not.
+func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsule, error) {
+	e := b.e
+	if e.links[to] == nil {
+		return nil, fmt.Errorf("move rank %d to process %d: it is there", b.rank, to)
+	}
+	if err := b.askPeers(); err != nil {
+		return nil, err
+	}
+	for pause := 5 * time.Microsecond; e.awaited(b.rank) > 0; pause = min(2*pause, time.Millisecond) {
+		e.Progress()
+		if e.awaited(b.rank) == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, b.stay(ctx.Err())
+		case <-e.dead:
+			return nil, e.err()
+		case <-time.After(pause):
+		}
+	}
+	e.enter()
+	defer e.leave()
+	delete(e.leaving, b.rank)
+	c, err := b.capture()
+	if err != nil {
+		return nil, err
+	}
+	b.leave(e.links[to], epoch)
+	return c, nil
+}
+
+// askPeers says Depart to whom the log does not know.
+func (b *Box) askPeers() error {
+	e := b.e
+	e.enter()
+	defer e.leave()
+	if err := b.Idle(); err != nil {
+		return err
+	}
+	var asked []*link
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		if l.firmLocked() {
+			l.control(wire.Header{Kind: wire.Depart, Source: b.rank}, nil)
+			l.pump()
+			asked = append(asked, l)
+		}
+		l.mu.Unlock()
+	}
+	if e.leaving == nil {
+		e.leaving = departures{}
+	}
+	e.leaving[b.rank] = asked
+	return nil
+}
+
+// awaited is how many have not answered.
+func (e *Engine) awaited(r topology.Rank) int {
+	e.enter()
+	defer e.leave()
+	return len(e.leaving[r])
+}
+
+// stay takes it back.
+func (b *Box) stay(cause error) error {
+	e := b.e
+	e.enter()
+	defer e.leave()
+	var silent []int
+	for _, l := range e.leaving[b.rank] {
+		silent = append(silent, l.process)
+	}
+	delete(e.leaving, b.rank)
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		if l.firmLocked() {
+			l.control(wire.Header{Kind: wire.Stay, Source: b.rank}, nil)
+			l.pump()
+		}
+		l.mu.Unlock()
+	}
+	return fmt.Errorf("move rank %d: no answer from processes %v: %w", b.rank, silent, cause)
+}
+
+// leave takes the rank out of the process. Polling is held.
+func (b *Box) leave(to *link, epoch topology.Epoch) {
+	e := b.e
+	p := &e.peers[b.rank]
+	boxes := slices.DeleteFunc(slices.Clone(*e.boxes.Load()), func(o *Box) bool { return o == b })
+	e.boxes.Store(&boxes)
+	b.mu.Lock()
+	p.link.Store(to)
+	p.past = append(p.past, nil)
+	b.gone = true
+	b.mu.Unlock()
+	for _, other := range boxes {
+		other.parted(b, to)
+	}
+	b.streams.all(func(s *stream) { b.abandonLog(s) })
+	e.left.Store(max(e.left.Load(), uint32(epoch)))
+	e.learn(epoch)
+}
+
+// abandonLog empties the log of a stream whose rank has left.
+func (b *Box) abandonLog(s *stream) {
+	l := b.e.lockLink(s.peer)
+	if l == nil {
+		return
+	}
+	defer l.mu.Unlock()
+	for s.head != nil {
+		l.unkeep(s.head, nil)
+	}
+	if s.dirty {
+		s.dirty = false
+		l.dirty = slices.DeleteFunc(l.dirty, func(d *stream) bool { return d == s })
+	}
+}
+
+// parted turns what b's rank has sent to that of left, which was in this process,
+// into messages of the link to where it went.
+func (b *Box) parted(left *Box, to *link) {
+	left.mu.Lock()
+	defer left.mu.Unlock()
+	s := b.streams.known(left.rank)
+	if s == nil {
+		return
+	}
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	s.acked = s.sent
+	for x := s.head; x != nil; x = x.snext { // at level "crashes" all that is not covered
+		x.kept = true
+		to.kept.push(x)
+		to.logs(x)
+		s.acked = min(s.acked, x.header.Seq-1)
+	}
+	if to.replay {
+		for x := s.head; x != nil; x = x.snext {
+			to.again(x)
+		}
+	}
+	for a := left.unexpected.head; a != nil; a = a.allNext {
+		o := a.sender
+		if o == nil || o.box != b {
+			continue
+		}
+		if to.replay { // the log has it, and so has the capsule
+			o.finish()
+			continue
+		}
+		x := to.newEntry(s)
+		x.header, x.body, x.op, o.entry, o.msg = a.header, o.buf, o, x, nil
+		x.header.Kind = wire.Offer
+		x.env = wire.Envelope{Length: uint64(len(o.buf))}
+		to.keep(x)
+		to.enqueue(x)
+		s.acked = min(s.acked, x.header.Seq-1)
+	}
+	to.pump()
+}
+
+// arrivedDeparture is told of Depart, Departed or Stay. mu is held.
+func (l *link) arrivedDeparture(h *wire.Header) {
+	e, r := l.e, h.Source
+	if int(r) >= e.size {
+		l.refuse(fmt.Errorf("%v of rank %d", h.Kind, r))
+		return
+	}
+	if h.Kind == wire.Departed {
+		e.leaving[r] = slices.DeleteFunc(e.leaving[r], func(o *link) bool { return o == l })
+		return
+	}
+	from, to := l, e.limbo
+	if h.Kind == wire.Stay {
+		from, to = e.limbo, l
+		l.departs = slices.DeleteFunc(l.departs, func(d topology.Rank) bool { return d == r })
+	}
+	at := e.peers[r].link.Load()
+	switch {
+	case at == to && h.Kind == wire.Stay:
+	case at != from:
+		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
+	case h.Kind == wire.Depart && l.busyWith(r):
+		l.departs = append(l.departs, r)
+		l.attend()
+	default:
+		l.mu.Unlock()
+		e.rehome(r, from, to, false)
+		l.mu.Lock()
+		if h.Kind == wire.Depart {
+			l.control(wire.Header{Kind: wire.Departed, Source: r}, nil)
+			l.pump()
+		}
+	}
+}
+
+// departLater does what arrivedDeparture could not do yet. Polling is held.
+func (l *link) departLater() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.departs
+	l.departs = nil
+	for _, r := range all {
+		l.arrivedDeparture(&wire.Header{Kind: wire.Depart, Source: r})
+	}
+}

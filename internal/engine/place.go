@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// Ranks come and go. Who sends to a rank that is elsewhere now hands what it has in
+// its log to the link to the new process; the receiver refuses what it has had.
+//
+// A process may hear from another of a map before its agent has told it. What is
+// about ranks that are not where it thinks waits until it has (early).
+
+// Place is told that r is at process, by a map of that epoch. lost: where it was
+// before it is no more, so all that is in the log is sent again. For a rank that
+// comes to this process there is Adopt.
+func (e *Engine) Place(r topology.Rank, process int, epoch topology.Epoch, lost bool) {
+	e.enter()
+	defer e.leave()
+	from, to := e.peers[r].link.Load(), e.links[process]
+	if to == nil || uint32(epoch) <= e.epoch.Load() && from == to {
+		return
+	}
+	if from != nil && from != to { // not one that has left this process
+		e.rehome(r, from, to, lost)
+	}
+	e.learn(epoch)
+}
+
+// learn notes that a map of that epoch is known. Polling is held.
+func (e *Engine) learn(epoch topology.Epoch) {
+	if uint32(epoch) > e.epoch.Load() {
+		e.epoch.Store(uint32(epoch))
+	}
+	for _, l := range *e.active.Load() {
+		l.arrivedEarly()
+	}
+}
+
+// Epoch is that of the newest map which the engine has heard of.
+func (e *Engine) Epoch() topology.Epoch { return topology.Epoch(e.epoch.Load()) }
+
+// lockLink is the link to r, locked; nil if r is here.
+func (e *Engine) lockLink(r topology.Rank) *link {
+	p := &e.peers[r]
+	for {
+		l := p.link.Load()
+		if l == nil {
+			return nil
+		}
+		l.mu.Lock()
+		if p.link.Load() == l {
+			return l
+		}
+		l.mu.Unlock()
+	}
+}
+
+// rehome makes to the link to r, and hands it what from has of it. Polling is held,
+// which is why it may lock two links.
+func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
+	boxes := *e.boxes.Load()
+	for _, b := range boxes {
+		b.mu.Lock()
+		for a := b.unexpected.head; a != nil; a = a.allNext {
+			if a.header.Source == r && a.link != nil {
+				a.link, a.awaits, a.env.Fetch = to, true, false
+			}
+		}
+		b.mu.Unlock()
+	}
+	p := &e.peers[r]
+	from.mu.Lock()
+	to.mu.Lock()
+	if from.conn != nil && from.busyWith(r) {
+		from.detach() // in the middle of a message; the log has it
+		e.refreshActive()
+	}
+	p.link.Store(to)
+	p.past = append(p.past, from)
+	for _, b := range boxes {
+		if s := b.streams.known(r); s != nil {
+			from.hand(s, to, lost)
+		}
+	}
+	from.ctl.drop(r)
+	to.attend()
+	to.pump()
+	to.mu.Unlock()
+	from.mu.Unlock()
+}
+
+// busyWith tells whether a message to r is half sent.
+func (l *link) busyWith(r topology.Rank) bool {
+	return l.stuck == stuckQueue && l.queue.head.stream.peer == r || slices.ContainsFunc(l.bulk, func(x *entry) bool { return x.stream.peer == r })
+}
+
+// hand gives to what l has of s. The mu of both are held.
+func (l *link) hand(s *stream, to *link, lost bool) {
+	var others, unsent entryQueue
+	for x := l.queue.head; x != nil; {
+		next := x.qnext
+		switch {
+		case x.stream != s:
+			others.push(x)
+		case x.gone:
+			l.freeEntry(x)
+		case !x.kept:
+			unsent.push(x)
+		}
+		x = next
+	}
+	l.queue = others
+	for x := s.head; x != nil; x = x.snext {
+		x.queued = false
+		to.inherit(x, l, lost)
+	}
+	if lost {
+		s.acked = s.sent
+		if s.head != nil {
+			s.acked = s.head.header.Seq - 1
+		} else if unsent.head != nil {
+			s.acked = unsent.head.header.Seq - 1
+		}
+	}
+	for x := s.head; x != nil; x = x.snext {
+		to.again(x)
+	}
+	for x := unsent.head; x != nil; {
+		next := x.qnext
+		to.enqueue(x)
+		x = next
+	}
+	l.bulk = slices.DeleteFunc(l.bulk, func(x *entry) bool { return x.stream == s })
+	l.parts = slices.DeleteFunc(l.parts, func(o *op) bool {
+		mine := o.box == s.box && o.status.Source == s.peer
+		if mine {
+			o.awaits = true
+			to.parts = append(to.parts, o)
+		}
+		return mine
+	})
+	if s.dirty {
+		s.dirty = false
+		l.dirty = slices.DeleteFunc(l.dirty, func(d *stream) bool { return d == s })
+	}
+}
+
+// inherit takes x, which is kept, over from from. lost: who had it is no more.
+func (l *link) inherit(x *entry, from *link, lost bool) {
+	if x.ticketed && from.puller != nil {
+		from.puller.Withdraw(x.env.Ticket)
+	}
+	from.kept.remove(x)
+	if x.header.Kind != wire.Offer || x.done {
+		from.unlogs(x)
+	}
+	x.ticketed, x.streaming, x.env.Fetch = false, false, false
+	x.done = x.done && !lost
+	l.kept.push(x)
+	if x.header.Kind != wire.Offer || x.done {
+		l.logs(x)
+	}
+}
+
+// again queues x, which is kept, unless the peer has it.
+func (l *link) again(x *entry) {
+	if x.done || x.header.Kind != wire.Offer && x.header.Seq <= x.stream.acked {
+		return
+	}
+	l.resent++
+	l.enqueue(x)
+}
+
+// drop takes out the messages about rank r.
+func (q *ctlQueue) drop(r topology.Rank) {
+	n := q.n
+	first := q.first
+	q.first, q.n = 0, 0
+	ring := q.ring
+	q.ring = make([]ctlMessage, len(ring))
+	for i := range n {
+		m := &ring[(first+i)%len(ring)]
+		if m.header.Kind == wire.Ack || m.header.Kind == wire.Stable || m.header.Source != r && m.header.Dest != r {
+			q.ring[q.n] = *m
+			q.n++
+		}
+	}
+}
+
+// An early message is by a map that is not known here yet.
+type early struct {
+	header [wire.HeaderLen]byte
+	body   []byte
+}
+
+// earlyMost is how many bytes of early messages a link may have. They come in the
+// moment between two processes' learning of a map.
+const earlyMost = 16 << 20
+
+func (l *link) placeEarly(in *incoming, n int) []byte {
+	held := 0
+	for _, m := range l.early {
+		held += len(m.body) + wire.HeaderLen
+	}
+	if held += n + wire.HeaderLen; held > earlyMost {
+		l.refuse(fmt.Errorf("%d bytes of messages by map %d, this is %d", held, in.header.Epoch, l.e.epoch.Load()))
+		return nil
+	}
+	in.early = &early{body: make([]byte, n)}
+	in.header.Put(in.early.header[:])
+	return in.early.body
+}
+
+// arrivedEarly takes the early messages as if they had arrived now. Those that are
+// still early wait on.
+func (l *link) arrivedEarly() {
+	if len(l.early) == 0 {
+		return
+	}
+	all, half := l.early, l.lanes[0]
+	l.early, l.lanes[0] = nil, incoming{}
+	for _, m := range all {
+		copy(l.Place(m.header[:], len(m.body)), m.body)
+		l.Arrived(m.header[:], m.body)
+	}
+	l.lanes[0] = half
+	l.e.shut()
+	l.attend()
+}
