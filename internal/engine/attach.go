@@ -124,6 +124,9 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 		l.press = false
 		l.tellPress()
 	}
+	for r := range e.leaving {
+		l.askDepart(r)
+	}
 	e.refreshActive()
 	e.armed.Store(false)
 	l.pump()
@@ -176,7 +179,7 @@ func (l *link) detach() {
 		if !x.queued {
 			l.resent++
 		}
-		x.ticketed = false
+		x.withdraw()
 		x.queued = true
 		l.queue.push(x)
 	}

@@ -215,7 +215,7 @@ func (b *Box) take(o *op, a *arrival) {
 		o.finish()
 		s.finish()
 	case a.link != nil:
-		a.link.fetch(o, &a.header, &a.env, a.awaits)
+		a.link.fetch(o, &a.header, &a.env, a.since, a.awaits)
 	default:
 		copy(o.buf, a.body)
 		b.mu.Lock()

@@ -18,31 +18,20 @@ import (
 // departures is the ranks that are about to leave, and who has not answered yet.
 type departures map[topology.Rank][]*link
 
-// Depart ends the life of b's rank in this process: the capsule is for Adopt in
-// process to, by a map of that epoch. The rank must be at a safe point: ErrPending.
-// If the context ends before all peers have answered the rank stays, and the error
-// says who did not.
-func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsule, error) {
-	e := b.e
-	if e.links[to] == nil {
-		return nil, fmt.Errorf("move rank %d to process %d: it is there", b.rank, to)
-	}
-	if err := b.askPeers(); err != nil {
-		return nil, err
-	}
-	for pause := 5 * time.Microsecond; e.awaited(b.rank) > 0; pause = min(2*pause, time.Millisecond) {
-		e.Progress()
-		if e.awaited(b.rank) == 0 {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, b.stay(ctx.Err())
-		case <-e.dead:
-			return nil, e.err()
-		case <-time.After(pause):
-		}
-	}
+// A Departure is a rank that is about to leave this process.
+type Departure struct{ box *Box }
+
+// BeginDepart asks the peers to hold what is for b's rank, which must be at a safe
+// point: ErrPending.
+func (b *Box) BeginDepart() (Departure, error) { return Departure{b}, b.askPeers() }
+
+// Ready tells whether all peers have answered.
+func (d Departure) Ready() bool { return d.box.e.awaited(d.box.rank) == 0 }
+
+// End ends the life of the rank in this process: the capsule is for Adopt in process
+// to, by a map of that epoch.
+func (d Departure) End(to int, epoch topology.Epoch) (*Capsule, error) {
+	b, e := d.box, d.box.e
 	e.enter()
 	defer e.leave()
 	delete(e.leaving, b.rank)
@@ -54,6 +43,36 @@ func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsul
 	return c, nil
 }
 
+// Undo has the rank stay. The error wraps cause, and says who has not answered.
+func (d Departure) Undo(cause error) error { return d.box.stay(cause) }
+
+// Depart is BeginDepart, a wait and End. If the context ends before all peers have
+// answered the rank stays.
+func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsule, error) {
+	e := b.e
+	if e.links[to] == nil {
+		return nil, fmt.Errorf("move rank %d to process %d: it is there", b.rank, to)
+	}
+	d, err := b.BeginDepart()
+	if err != nil {
+		return nil, err
+	}
+	for pause := 5 * time.Microsecond; !d.Ready(); pause = min(2*pause, time.Millisecond) {
+		e.Progress()
+		if d.Ready() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, d.Undo(ctx.Err())
+		case <-e.dead:
+			return nil, e.err()
+		case <-time.After(pause):
+		}
+	}
+	return d.End(to, epoch)
+}
+
 // askPeers says Depart to whom the log does not know.
 func (b *Box) askPeers() error {
 	e := b.e
@@ -62,28 +81,49 @@ func (b *Box) askPeers() error {
 	if err := b.Idle(); err != nil {
 		return err
 	}
-	var asked []*link
-	for _, l := range *e.active.Load() {
-		l.mu.Lock()
-		if l.firmLocked() {
-			l.control(wire.Header{Kind: wire.Depart, Source: b.rank}, nil)
-			l.pump()
-			asked = append(asked, l)
-		}
-		l.mu.Unlock()
-	}
 	if e.leaving == nil {
 		e.leaving = departures{}
 	}
-	e.leaving[b.rank] = asked
+	e.leaving[b.rank] = nil
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		l.askDepart(b.rank)
+		l.pump()
+		l.mu.Unlock()
+	}
 	return nil
 }
 
-// awaited is how many have not answered.
+// askDepart says Depart of r, if what comes over the connection is kept nowhere.
+// Polling and mu are held.
+func (l *link) askDepart(r topology.Rank) {
+	if l.firmLocked() {
+		l.control(wire.Header{Kind: wire.Depart, Source: r}, nil)
+		l.e.leaving[r] = append(l.e.leaving[r], l)
+	}
+}
+
+// awaited is how many have not answered, have sent the rank what waits for a map, or
+// may be about to have a connection.
 func (e *Engine) awaited(r topology.Rank) int {
 	e.enter()
 	defer e.leave()
-	return len(e.leaving[r])
+	n := len(e.leaving[r])
+	for _, l := range e.links {
+		if l != nil && l != e.limbo && !e.cfg.Replay {
+			l.mu.Lock()
+			if l.dialing && l.conn == nil {
+				n++
+			}
+			l.mu.Unlock()
+		}
+	}
+	for _, l := range *e.active.Load() {
+		if slices.ContainsFunc(l.early, func(m *early) bool { return m.dest == r }) {
+			n++
+		}
+	}
+	return n
 }
 
 // stay takes it back.
@@ -123,7 +163,6 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	}
 	b.streams.all(func(s *stream) { b.abandonLog(s) })
 	e.left.Store(max(e.left.Load(), uint32(epoch)))
-	e.learn(epoch)
 }
 
 // abandonLog empties the log of a stream whose rank has left.
@@ -193,17 +232,24 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		return
 	}
 	if h.Kind == wire.Departed {
-		e.leaving[r] = slices.DeleteFunc(e.leaving[r], func(o *link) bool { return o == l })
+		if waiting, ok := e.leaving[r]; ok { // otherwise it stays by now
+			e.leaving[r] = slices.DeleteFunc(waiting, func(o *link) bool { return o == l })
+		}
 		return
 	}
 	from, to := l, e.limbo
 	if h.Kind == wire.Stay {
 		from, to = e.limbo, l
 		l.departs = slices.DeleteFunc(l.departs, func(d topology.Rank) bool { return d == r })
+		l.early = slices.DeleteFunc(l.early, func(m *early) bool { return m.departs == r })
 	}
 	at := e.peers[r].link.Load()
 	switch {
 	case at == to && h.Kind == wire.Stay:
+	case at != from && uint32(h.Epoch) > e.epoch.Load():
+		m := &early{dest: -1, departs: r}
+		h.Put(m.header[:])
+		l.early = append(l.early, m)
 	case at != from:
 		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
 	case h.Kind == wire.Depart && l.busyWith(r):

@@ -44,7 +44,7 @@ func newLiar(t *testing.T) *liar {
 
 func (l *liar) greet(process, generation uint32) {
 	body := make([]byte, wire.GreetingLen)
-	wire.Greeting{Version: wire.Version, Process: process, Generation: generation}.Put(body)
+	wire.Greeting{Version: wire.Version, Process: process, Generation: generation, Epoch: 1}.Put(body)
 	l.say(wire.Header{Kind: wire.Hello}, body, false)
 }
 
@@ -123,17 +123,26 @@ func TestLiesEndTheJobByName(t *testing.T) {
 			l.say(h, []byte("lie"), false)
 		}, "message of rank 2 to rank 3"},
 		{"a number that is not due", func(l *liar) { l.say(eager(7), []byte("lie"), false) }, "eager 7 of rank 2 to rank 0 comes after 0"},
-		{"an old epoch", func(l *liar) {
+		{"no map", func(l *liar) {
 			h := eager(1)
 			h.Epoch = 0
 			l.say(h, []byte("lie"), false)
-		}, "eager of epoch 0, this is epoch 1"},
-		{"an epoch to come", func(l *liar) {
+		}, "eager of no map"},
+		{"too much by a map to come", func(l *liar) {
 			h := eager(1)
-			h.Epoch = 2
-			l.say(h, []byte("lie"), false)
-		}, "eager of epoch 2, this is epoch 1"},
-		{"a second greeting", func(l *liar) { l.greet(1, 2) }, "hello of epoch 0"},
+			h.Source, h.Epoch = 3, 2
+			for n := 0; n <= 16<<20; n += 60_000 {
+				l.say(h, make([]byte, 60_000), false)
+				l.engine.Progress()
+			}
+		}, "bytes of messages by map 2, this is 1"},
+		{"a second greeting", func(l *liar) { l.greet(1, 2) }, "hello of no map"},
+		{"another's rank that is to leave", func(l *liar) {
+			l.say(wire.Header{Kind: wire.Depart, Source: 3, Epoch: 1}, nil, false)
+		}, "depart of rank 3, which is not there"},
+		{"a snapshot, where there are none", func(l *liar) {
+			l.say(wire.Header{Kind: wire.Stable, Epoch: 1}, acks(wire.StreamAck{Source: 0, Dest: 2, Seq: 1}), false)
+		}, "a snapshot covers message 1 of rank 0 to rank 2, and nothing is kept"},
 		{"an acknowledgement of what was not sent", func(l *liar) {
 			h := eager(1)
 			h.Ack = 5

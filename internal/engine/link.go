@@ -105,7 +105,7 @@ func newLink(e *Engine, process int) *link {
 func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	s := b.streams.at(m.Peer)
 	l.mu.Lock()
-	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.conn == nil || l.pressed || l.e.peers[m.Peer].link.Load() != l {
+	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.ctl.n > 0 || l.conn == nil || l.pressed || l.e.peers[m.Peer].link.Load() != l {
 		l.mu.Unlock()
 		return false
 	}
@@ -256,9 +256,10 @@ func (l *link) transmit(x *entry) error {
 	}
 	x.header.Put(l.scratch[:])
 	if x.header.Kind == wire.Offer {
-		if l.puller != nil && !x.ticketed {
-			x.env.Ticket, x.env.Fetch = l.puller.Offer(x.body)
-			x.ticketed = x.env.Fetch
+		if l.puller != nil && x.puller == nil {
+			if x.env.Ticket, x.env.Fetch = l.puller.Offer(x.body); x.env.Fetch {
+				x.puller = l.puller
+			}
 		}
 		x.env.Put(l.envScratch[:])
 		m.Body = l.envScratch[:]
@@ -426,7 +427,7 @@ func (l *link) acknowledged(s *stream, n uint64) {
 	if n <= s.acked {
 		return
 	}
-	if n > s.sent {
+	if n > s.sent && !l.replay { // a rank that goes on from a snapshot has not sent all of it again yet
 		l.refuse(fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent))
 		return
 	}
@@ -463,10 +464,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		l.refuse(fmt.Errorf("message %d of rank %d is done before its body was sent", seq, s.box.rank))
 		return
 	}
-	if x.ticketed {
-		l.puller.Withdraw(x.env.Ticket)
-		x.ticketed = false
-	}
+	x.withdraw()
 	o := x.op
 	if l.replay && flags&wire.Retracted == 0 {
 		if o != nil { // the program gets its buffer back
@@ -488,6 +486,14 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	if o != nil {
 		o.entry = nil
 		o.finish()
+	}
+}
+
+// withdraw ends the offer of x's body, if it is one.
+func (x *entry) withdraw() {
+	if x.puller != nil {
+		x.puller.Withdraw(x.env.Ticket)
+		x.puller, x.env.Fetch = nil, false
 	}
 }
 
@@ -546,6 +552,7 @@ func (l *link) newEntry(s *stream) *entry {
 }
 
 func (l *link) freeEntry(x *entry) {
+	x.withdraw()
 	if x.lent {
 		x.op.entry = nil
 		x.op.finish()
@@ -553,7 +560,7 @@ func (l *link) freeEntry(x *entry) {
 		l.e.bufs.put(x.body)
 	}
 	x.body, x.op, x.stream = nil, nil, nil
-	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.ticketed, x.done = false, false, false, false, false, false, false, false
+	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done = false, false, false, false, false, false, false
 	x.lnext = l.free
 	l.free = x
 }

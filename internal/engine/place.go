@@ -14,18 +14,24 @@ import (
 // A process may hear from another of a map before its agent has told it. What is
 // about ranks that are not where it thinks waits until it has (early).
 
-// Place is told that r is at process, by a map of that epoch. lost: where it was
-// before it is no more, so all that is in the log is sent again. For a rank that
-// comes to this process there is Adopt.
-func (e *Engine) Place(r topology.Rank, process int, epoch topology.Epoch, lost bool) {
+// A Placement says where a rank is.
+type Placement struct {
+	Rank    topology.Rank
+	Process int
+	Lost    bool // where it was before is no more: all that the log has is sent again
+}
+
+// Place is told the map of the epoch that follows the one it knows: where the ranks
+// are that are not where they were. For one that comes to this process there is
+// Adopt.
+func (e *Engine) Place(epoch topology.Epoch, moved ...Placement) {
 	e.enter()
 	defer e.leave()
-	from, to := e.peers[r].link.Load(), e.links[process]
-	if to == nil || uint32(epoch) <= e.epoch.Load() && from == to {
-		return
-	}
-	if from != nil && from != to { // not one that has left this process
-		e.rehome(r, from, to, lost)
+	for _, m := range moved {
+		from, to := e.peers[m.Rank].link.Load(), e.links[m.Process]
+		if from != nil && to != nil && from != to { // neither one that has left this process, nor one that has come
+			e.rehome(m.Rank, from, to, m.Lost)
+		}
 	}
 	e.learn(epoch)
 }
@@ -118,6 +124,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 		x.queued = false
 		to.inherit(x, l, lost)
 	}
+	s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.body == nil })
 	if lost {
 		s.acked = s.sent
 		if s.head != nil {
@@ -151,14 +158,14 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 
 // inherit takes x, which is kept, over from from. lost: who had it is no more.
 func (l *link) inherit(x *entry, from *link, lost bool) {
-	if x.ticketed && from.puller != nil {
-		from.puller.Withdraw(x.env.Ticket)
+	if l != from.e.limbo && l.puller != x.puller { // otherwise it may be fetched yet
+		x.withdraw()
 	}
 	from.kept.remove(x)
 	if x.header.Kind != wire.Offer || x.done {
 		from.unlogs(x)
 	}
-	x.ticketed, x.streaming, x.env.Fetch = false, false, false
+	x.streaming = false
 	x.done = x.done && !lost
 	l.kept.push(x)
 	if x.header.Kind != wire.Offer || x.done {
@@ -193,8 +200,10 @@ func (q *ctlQueue) drop(r topology.Rank) {
 
 // An early message is by a map that is not known here yet.
 type early struct {
-	header [wire.HeaderLen]byte
-	body   []byte
+	dest    topology.Rank // -1: it is a Depart
+	departs topology.Rank // -1: it is none
+	header  [wire.HeaderLen]byte
+	body    []byte
 }
 
 // earlyMost is how many bytes of early messages a link may have. They come in the
@@ -210,7 +219,7 @@ func (l *link) placeEarly(in *incoming, n int) []byte {
 		l.refuse(fmt.Errorf("%d bytes of messages by map %d, this is %d", held, in.header.Epoch, l.e.epoch.Load()))
 		return nil
 	}
-	in.early = &early{body: make([]byte, n)}
+	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n)}
 	in.header.Put(in.early.header[:])
 	return in.early.body
 }

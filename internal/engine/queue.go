@@ -66,6 +66,7 @@ type arrival struct {
 	link   *link         // offered through it, with
 	env    wire.Envelope //   this
 	awaits bool          //   and has to be offered again
+	since  uint32        //   in that generation of the link
 	via    *link         // body came through it, and counts against it
 	queued bool          // it is in unexpected
 	small  [128]byte

@@ -20,6 +20,7 @@ type incoming struct {
 	arrival *arrival // the room it has until there is one
 	early   *early   // it is about a map that is not known here yet
 	stale   bool     // it is about a rank that was elsewhere before
+	late    []byte   // its body, if it was offered once and comes as an eager message now
 	body    [maxControl]byte
 	placed  bool
 }
@@ -41,9 +42,13 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(errTwoAtOnce)
 		return nil
 	}
-	in.op, in.arrival, in.stream, in.early, in.stale, in.length, in.placed = nil, nil, nil, nil, false, n, true
+	in.op, in.arrival, in.stream, in.early, in.stale, in.late, in.length, in.placed = nil, nil, nil, nil, false, nil, n, true
 	if err := h.Parse(header); err != nil {
 		l.refuse(err)
+		return nil
+	}
+	if h.Epoch == 0 {
+		l.refuse(fmt.Errorf("%v of no map", h.Kind))
 		return nil
 	}
 	if h.Kind != wire.Eager {
@@ -96,8 +101,8 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 		}
 		return in.body[:n]
 	}
-	if h.Seq <= s.got {
-		return nil // a repetition
+	if h.Seq <= s.got { // a repetition
+		return l.placeLate(in, n)
 	}
 	b := s.box
 	l.e.open(b)
@@ -147,7 +152,10 @@ func (l *link) placeData(in *incoming, n int) []byte {
 			return o.buf[o.got : o.got+uint64(n)]
 		}
 	}
-	l.refuse(fmt.Errorf("data of message %d of rank %d to rank %d, which was not accepted", h.Seq, h.Source, h.Dest))
+	if _, at := l.stream(h.Source, h.Dest, h.Epoch); at == here {
+		l.refuse(fmt.Errorf("data of message %d of rank %d to rank %d, which was not accepted", h.Seq, h.Source, h.Dest))
+	}
+	in.stale = true
 	return nil
 }
 
@@ -233,6 +241,9 @@ func (l *link) arrivedEager(in *incoming) {
 		l.ackSoon = true
 	}
 	if h.Seq <= s.got {
+		if in.late != nil {
+			l.arrivedLate(in)
+		}
 		l.repeated(s, in.length)
 		return
 	}
@@ -282,11 +293,11 @@ func (l *link) arrivedOffer(in *incoming) {
 			l.startPull(o, env.Ticket)
 			return
 		}
-		l.fetch(o, h, &env, false)
+		l.fetch(o, h, &env, l.generation, false)
 		return
 	}
 	a := b.newArrivalLocked(h, int(env.Length))
-	a.link, a.env = l, env
+	a.link, a.env, a.since = l, env, l.generation
 	b.insertLocked(a)
 	b.mu.Unlock()
 }
@@ -297,16 +308,15 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 	b := s.box
 	b.mu.Lock()
 	if a := b.unexpected.numbered(h.Source, h.Seq); a != nil && a.link != nil {
-		a.link, a.env, a.awaits = l, *env, false
+		a.link, a.env, a.since, a.awaits = l, *env, l.generation, false
+		b.mu.Unlock()
+		return
 	}
 	b.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Contains(s.offers, h.Seq) {
-		i := slices.IndexFunc(l.parts, func(o *op) bool {
-			return o.awaits && o.seq == h.Seq && o.status.Source == h.Source && o.box == b
-		})
-		if i >= 0 {
+		if i := l.awaiting(b, h); i >= 0 {
 			o := l.parts[i]
 			o.awaits = false
 			if !env.Fetch || l.puller == nil {
@@ -317,7 +327,7 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 			l.pulling = append(l.pulling, pull{o, env.Ticket})
 			l.attend()
 		} else if l.replay {
-			s.again = append(s.again, offer{h.Seq, *env}) // its receive may be about to look for it
+			s.offeredAgain(offer{seq: h.Seq, env: *env, since: l.generation}) // its receive may be about to look for it
 		}
 		return
 	}
@@ -444,17 +454,25 @@ type pull struct {
 	ticket [wire.TicketLen]byte
 }
 
-// fetch has the body that was offered with h and env brought to the receive o.
-// awaits: it must be offered again first.
-func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope, awaits bool) {
+// fetch has the body that was offered with h and env, in that generation of the link,
+// brought to the receive o. awaits: it must be offered again first.
+func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope, generation uint32, awaits bool) {
 	l.fetched(o, h, env)
 	again := *env
-	if now := l.e.lockLink(h.Source); now != l {
+	if now := l.e.lockLink(h.Source); now != l || env.Fetch && generation != l.generation {
 		l, awaits, again.Fetch = now, true, false
 	}
 	defer l.mu.Unlock()
 	if s := o.box.streams.at(h.Source); awaits && len(s.again) > 0 {
-		if i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == h.Seq }); i >= 0 {
+		i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == h.Seq })
+		switch {
+		case i < 0:
+		case s.again[i].body != nil:
+			copy(o.buf, s.again[i].body)
+			s.answered(h.Seq)
+			o.finish()
+			return
+		case s.again[i].since == l.generation:
 			again, awaits = s.again[i].env, false
 		}
 	}
@@ -520,8 +538,30 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 	}
 	l.e.pulling++
 	if err := l.puller.Pull(ticket, o.buf[:o.want], uint64(id)); err != nil {
-		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+		l.pullFailed(id, err)
 	}
+}
+
+// pullFailed: where the log has the message, it is fetched from whom it is offered
+// by next; the peer may have died.
+func (l *link) pullFailed(id uint32, err error) {
+	o := l.pulls[id]
+	if !l.replay {
+		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+		return
+	}
+	l.endPull(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awaitOffer(o)
+	l.broken = fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err)
+	l.attend()
+}
+
+func (l *link) endPull(id uint32) {
+	l.pulls[id] = nil
+	l.e.pulling--
+	l.freePulls = append(l.freePulls, id)
 }
 
 // Pulled implements transport.Receiver.
@@ -531,13 +571,11 @@ func (l *link) Pulled(id uint64, err error) {
 		panic("engine: a pull ended that was not started")
 	}
 	o := l.pulls[id]
-	l.pulls[id] = nil
-	l.e.pulling--
-	l.freePulls = append(l.freePulls, uint32(id))
 	if err != nil {
-		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
+		l.pullFailed(uint32(id), err)
 		return
 	}
+	l.endPull(uint32(id))
 	l.got += o.want
 	l.mu.Lock()
 	l.answer(o)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -34,8 +35,16 @@ type stream struct {
 
 // An offer is what was said in an Offer.
 type offer struct {
-	seq uint64
-	env wire.Envelope
+	seq   uint64
+	env   wire.Envelope
+	since uint32 // of that generation of the link
+	body  []byte // it came as an eager message; then env is of no use
+}
+
+// offeredAgain notes o for the receive that has matched it and is about to look.
+func (s *stream) offeredAgain(o offer) {
+	s.again = slices.DeleteFunc(s.again, func(was offer) bool { return was.seq == o.seq })
+	s.again = append(s.again, o)
 }
 
 // keep adds x to the messages that are not stable.
@@ -91,16 +100,16 @@ type entry struct {
 	op     *op           // to finish when the body can be used again
 	stream *stream
 
-	kept       bool     // it is in its stream's and its link's log
-	lent       bool     //   with the program's body, until it is stable
-	queued     bool     // it is in link.queue
-	gone       bool     // stable while queued to be sent again: skip and free
-	done       bool     // an Offer whose body has been fetched; body is the log's
-	streaming  bool     // it is in link.bulk
-	retracting bool     // its sender wants it back
-	off, end   uint64   // of the body: what is still to be sent as Data
-	ticketed   bool     // env.Ticket is offered
-	small      [64]byte // room for a short body of the log's
+	kept       bool             // it is in its stream's and its link's log
+	lent       bool             //   with the program's body, until it is stable
+	queued     bool             // it is in link.queue
+	gone       bool             // stable while queued to be sent again: skip and free
+	done       bool             // an Offer whose body has been fetched; body is the log's
+	streaming  bool             // it is in link.bulk
+	retracting bool             // its sender wants it back
+	off, end   uint64           // of the body: what is still to be sent as Data
+	puller     transport.Puller // with which env.Ticket was offered; nil if it is not
+	small      [64]byte         // room for a short body of the log's
 
 	snext        *entry // in stream
 	qnext        *entry // in link.queue

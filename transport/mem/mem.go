@@ -207,6 +207,15 @@ func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
 	return atB, atA
 }
 
+// SharedPipe is Pipe as between two processes of one host: the connection is stable
+// and can pull, and breaks only when an end closes it.
+func (n *Network) SharedPipe(a, b transport.Addr) (atB, atA *SharedConn) {
+	p := &pipe{opt: n.opt, net: n, offers: make(map[uint64][]byte)}
+	atA = &SharedConn{Conn: Conn{pipe: p, peer: b, side: 0}}
+	atB = &SharedConn{Conn: Conn{pipe: p, peer: a, side: 1}}
+	return atB, atA
+}
+
 // Cut breaks one of the network's live connections, as [Conn.Cut] does. pick
 // chooses among n of them. False if there is none.
 func (n *Network) Cut(pick func(n int) int) bool {
@@ -236,7 +245,9 @@ type pipe struct {
 	ends   [2]end
 	broken bool
 	closed [2]bool
-	polled [2]uint64 // bytes that a side has taken
+	polled [2]uint64         // bytes that a side has taken
+	offers map[uint64][]byte // by ticket, of a shared pipe
+	ticket uint64            // the last
 }
 
 // An end is one side's view: what is on its way to it, and its wish to be woken.

@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// Append writes c to the end of b.
+func (c *Capsule) Append(b []byte) []byte {
+	le := binary.LittleEndian
+	b = append(b, capsuleVersion)
+	b = le.AppendUint32(b, uint32(c.Rank))
+	b = le.AppendUint32(b, uint32(c.Epoch))
+	b = le.AppendUint32(b, uint32(len(c.Streams)))
+	b = le.AppendUint32(b, uint32(len(c.Unread)))
+	for i := range c.Streams {
+		s := &c.Streams[i]
+		b = le.AppendUint32(b, uint32(s.Peer))
+		b = le.AppendUint64(b, s.Sent)
+		b = le.AppendUint64(b, s.Got)
+		b = le.AppendUint32(b, uint32(len(s.Offers)))
+		b = le.AppendUint32(b, uint32(len(s.Log)))
+		for _, seq := range s.Offers {
+			b = le.AppendUint64(b, seq)
+		}
+		for k := range s.Log {
+			b = appendMessage(b, &s.Log[k].Header, s.Log[k].Body, len(s.Log[k].Body))
+		}
+	}
+	for i := range c.Unread {
+		b = appendMessage(b, &c.Unread[i].Header, c.Unread[i].Body, c.Unread[i].Length)
+	}
+	return b
+}
+
+const capsuleVersion = 1
+
+func appendMessage(b []byte, h *wire.Header, body []byte, length int) []byte {
+	var header [wire.HeaderLen]byte
+	h.Put(header[:])
+	b = append(b, header[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(length))
+	if body == nil {
+		return append(b, 0)
+	}
+	return append(append(b, 1), body...)
+}
+
+// ParseCapsule reads what Append wrote. Bodies alias b.
+func ParseCapsule(b []byte) (*Capsule, error) {
+	p := capsuleParser{b: b}
+	if p.bytes(1)[0] != capsuleVersion {
+		return nil, fmt.Errorf("%w: another version", ErrCapsule)
+	}
+	c := &Capsule{Rank: p.rank(), Epoch: topology.Epoch(p.uint32())}
+	streams, unread := p.count(28), p.count(wire.HeaderLen+9)
+	last := topology.Rank(-1)
+	for range streams {
+		s := StreamState{Peer: p.rank(), Sent: p.uint64(), Got: p.uint64()}
+		if s.Peer <= last {
+			p.bad = true
+		}
+		last = s.Peer
+		offers, log := p.count(8), p.count(wire.HeaderLen+9)
+		for range offers {
+			s.Offers = append(s.Offers, p.uint64())
+		}
+		for range log {
+			h, body, n := p.message()
+			if body == nil || n != len(body) || h.Source != c.Rank || h.Dest != s.Peer || h.Seq == 0 || h.Seq > s.Sent || h.Ack != 0 {
+				p.bad = true
+			}
+			s.Log = append(s.Log, Logged{h, body})
+		}
+		for i := range s.Offers {
+			if seq := s.Offers[i]; seq == 0 || seq > s.Got || i > 0 && seq <= s.Offers[i-1] {
+				p.bad = true
+			}
+		}
+		for i := 1; i < len(s.Log); i++ {
+			if s.Log[i].Header.Seq <= s.Log[i-1].Header.Seq {
+				p.bad = true
+			}
+		}
+		if p.bad {
+			return nil, ErrCapsule
+		}
+		c.Streams = append(c.Streams, s)
+	}
+	for range unread {
+		h, body, n := p.message()
+		if h.Dest != c.Rank || body != nil && n != len(body) {
+			p.bad = true
+		}
+		if p.bad {
+			return nil, ErrCapsule
+		}
+		c.Unread = append(c.Unread, Unread{h, n, body})
+	}
+	if p.bad || len(p.b) != 0 {
+		return nil, ErrCapsule
+	}
+	return c, nil
+}
+
+// A capsuleParser reads; once something is bad, all it reads is zero.
+type capsuleParser struct {
+	b   []byte
+	bad bool
+}
+
+var zeros [wire.HeaderLen]byte
+
+func (p *capsuleParser) bytes(n int) []byte {
+	if p.bad || n > len(p.b) {
+		p.bad = true
+		if n > len(zeros) {
+			return nil
+		}
+		return zeros[:n]
+	}
+	b := p.b[:n:n]
+	p.b = p.b[n:]
+	return b
+}
+
+func (p *capsuleParser) uint32() uint32 { return binary.LittleEndian.Uint32(p.bytes(4)) }
+func (p *capsuleParser) uint64() uint64 { return binary.LittleEndian.Uint64(p.bytes(8)) }
+
+func (p *capsuleParser) rank() topology.Rank {
+	r := topology.Rank(p.uint32())
+	if r < 0 {
+		p.bad = true
+	}
+	return r
+}
+
+// count is a number of things of at least size bytes each.
+func (p *capsuleParser) count(size int) int {
+	n := p.uint32()
+	if uint64(n)*uint64(size) > uint64(len(p.b)) {
+		p.bad = true
+		return 0
+	}
+	return int(n)
+}
+
+func (p *capsuleParser) message() (h wire.Header, body []byte, n int) {
+	if h.Parse(p.bytes(wire.HeaderLen)) != nil {
+		p.bad = true
+	}
+	length, has := p.uint64(), p.bytes(1)[0]
+	if length > 1<<62 || has > 1 {
+		p.bad = true
+	}
+	if p.bad || has == 0 {
+		return h, nil, int(length)
+	}
+	if length > uint64(len(p.b)) {
+		p.bad = true
+		return h, nil, 0
+	}
+	return h, p.bytes(int(length)), int(length)
+}

@@ -1,0 +1,35 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSurvive(t *testing.T) {
+	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
+		t.Run(name, func(t *testing.T) {
+			var tally SurviveTally
+			for seed := *first; seed < *first+uint64(*seeds); seed++ {
+				if err := Survive(seed, level, &tally); err != nil {
+					t.Fatalf("%v\nreplay: go test ./internal/sim -run TestSurvive/%s -seed %d -seeds 1", err, name, seed)
+				}
+			}
+			t.Logf("%+v", tally)
+			if *seeds < 100 {
+				return
+			}
+			require.Positive(t, tally.Iterations)
+			require.Positive(t, tally.Cuts)
+			require.Positive(t, tally.Moves)
+			if level == Moves {
+				require.Positive(t, tally.Undone)
+				return
+			}
+			require.Positive(t, tally.Covered)
+			require.Positive(t, tally.Together)
+			require.Positive(t, tally.FromStart)
+			require.Greater(t, tally.Recoveries, tally.FromStart)
+		})
+	}
+}
