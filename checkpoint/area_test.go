@@ -223,7 +223,7 @@ func TestReadersSeeWholeSnapshotsWhileOneSaves(t *testing.T) {
 		}
 	}()
 	last, whole := uint64(0), 0
-	for range 3000 {
+	for whole < 500 {
 		snap, err := b.Latest()
 		if err != nil {
 			require.True(t, last == 0 && errors.Is(err, ErrNone) || errors.Is(err, ErrGone), "Latest: %v", err)
@@ -239,7 +239,6 @@ func TestReadersSeeWholeSnapshotsWhileOneSaves(t *testing.T) {
 	}
 	close(stop)
 	<-done
-	require.Positive(t, whole, "never got hold of one")
 	snap, err := b.Latest()
 	require.NoError(t, err)
 	require.NoError(t, checkState(snap))
