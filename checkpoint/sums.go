@@ -1,0 +1,117 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// ChunkLen is how finely snapshots are compared: parts are cut into chunks of so
+// many bytes, each with a last one that may be shorter.
+const ChunkLen = 64 << 10
+
+// A Sum is an XXH3 of 128 bits, in its canonical order of bytes. Two chunks that
+// differ by accident have the same one with probability 2⁻¹²⁸. Who wants to can
+// make such chunks: it is no protection from enemies.
+type Sum [16]byte
+
+// Sums is what a snapshot's chunks hash to: 16 bytes for 64 KiB.
+type Sums struct {
+	Number  uint64
+	Lengths []int64 // of its parts
+	Chunks  []Sum   // of the first part, then the second, …
+}
+
+// Sum is of the whole: equal when two snapshots have the same number, lengths
+// and bytes.
+func (s *Sums) Sum() Sum {
+	b, _ := s.AppendBinary(nil)
+	return xxh3.Hash128(b).Bytes()
+}
+
+// AppendBinary appends what UnmarshalBinary reads. It has no error.
+func (s *Sums) AppendBinary(b []byte) ([]byte, error) {
+	b = slices.Grow(b, 16+8*len(s.Lengths)+16*len(s.Chunks))
+	b = binary.LittleEndian.AppendUint64(b, s.Number)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(s.Lengths)))
+	for _, n := range s.Lengths {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	for i := range s.Chunks {
+		b = append(b, s.Chunks[i][:]...)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what AppendBinary wrote, and nothing else.
+func (s *Sums) UnmarshalBinary(b []byte) error {
+	if len(b) < 16 {
+		return fmt.Errorf("sums of %d bytes: too short", len(b))
+	}
+	number, parts := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	b = b[16:]
+	if parts > maxParts || uint64(len(b)) < 8*parts {
+		return fmt.Errorf("sums of %d parts in %d bytes", parts, len(b))
+	}
+	lengths := make([]int64, parts)
+	for i := range lengths {
+		lengths[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	b = b[8*parts:]
+	if _, _, err := layout(nil, lengths); err != nil {
+		return fmt.Errorf("sums: %w", err)
+	}
+	if n := chunksOf(lengths); int64(len(b)) != 16*n {
+		return fmt.Errorf("sums of %d chunks in %d bytes", n, len(b))
+	}
+	chunks := make([]Sum, len(b)/16)
+	for i := range chunks {
+		copy(chunks[i][:], b[16*i:])
+	}
+	*s = Sums{number, lengths, chunks}
+	return nil
+}
+
+// chunksOf is how many chunks parts of these lengths have.
+func chunksOf(lengths []int64) (n int64) {
+	for _, l := range lengths {
+		n += chunksIn(l)
+	}
+	return n
+}
+
+func chunksIn(length int64) int64 { return (length + ChunkLen - 1) / ChunkLen }
+
+// chunkLen is of chunk i of a part of that length; 0 when it has none.
+func chunkLen(length, i int64) int64 { return max(0, min(ChunkLen, length-i*ChunkLen)) }
+
+func sumChunks(chunks []Sum, part []byte) []Sum {
+	for piece := range slices.Chunk(part, ChunkLen) {
+		chunks = append(chunks, xxh3.Hash128(piece).Bytes())
+	}
+	return chunks
+}
+
+// Sums is of the snapshot with that number, which is read once for it. The error
+// is [ErrGone] when it is not there, or is overwritten meanwhile.
+func (a *Area) Sums(number uint64) (*Sums, error) {
+	snap, s, turn, err := a.find(number)
+	if err != nil {
+		return nil, err
+	}
+	if s.sums != nil && s.sumsTurn == turn && s.sums.Number == number {
+		return s.sums, nil
+	}
+	sums := &Sums{Number: number, Lengths: make([]int64, 0, len(snap.Parts))}
+	for _, p := range snap.Parts {
+		sums.Lengths = append(sums.Lengths, int64(len(p)))
+		sums.Chunks = sumChunks(sums.Chunks, p)
+	}
+	if s.turn(a.header) != turn {
+		return nil, fmt.Errorf("sums of snapshot %d: %w", number, ErrGone)
+	}
+	s.sums, s.sumsTurn = sums, turn
+	return sums, nil
+}

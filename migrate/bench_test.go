@@ -1,0 +1,114 @@
+package migrate
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const mib = 1 << 20
+
+func TestLargeSlicesAreNotCopied(t *testing.T) {
+	if !littleEndian {
+		t.Skip("memory is what travels on little-endian machines only; this one copies")
+	}
+	grid := make([]float64, 64*mib/8)
+	v := protect(t, &grid)
+	into := protect(t, pointer(make([]float64, len(grid))))
+	i, err := v.Image()
+	require.NoError(t, err)
+	allocates := func(do func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	require.Less(t, allocates(func() { v.Image() }), uint64(64<<10))
+	require.Less(t, allocates(func() {
+		f, err := into.Receive(i.Manifest)
+		require.NoError(t, err)
+		copy(f.Segments()[0], i.Segments[0])
+		require.NoError(t, f.Finish())
+	}), uint64(64<<10))
+}
+
+func BenchmarkImage(b *testing.B) {
+	b.Run("64MiB", func(b *testing.B) {
+		grid := make([]float64, 64*mib/8)
+		image(b, protect(b, &grid))
+	})
+	b.Run("particles-with-padding/64MiB", func(b *testing.B) {
+		image(b, protect(b, pointer(make([]padded, 64*mib/17))))
+	})
+	b.Run("structs", func(b *testing.B) { image(b, protect(b, pointer(population()))) })
+}
+
+func image(b *testing.B, v *Vars) {
+	i, err := v.Image()
+	require.NoError(b, err)
+	b.SetBytes(i.Bytes())
+	b.ReportAllocs()
+	for b.Loop() {
+		v.Image()
+	}
+}
+
+// BenchmarkReceive has no copy into the segments: that is the network's work.
+func BenchmarkReceive(b *testing.B) {
+	b.Run("64MiB", func(b *testing.B) {
+		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, pointer(make([]float64, 64*mib/8))))
+	})
+	b.Run("64MiB-anew", func(b *testing.B) {
+		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, new([]float64)))
+	})
+	b.Run("structs", func(b *testing.B) { receive(b, protect(b, pointer(population())), protect(b, new([]*being))) })
+}
+
+func receive(b *testing.B, from, into *Vars) {
+	i, err := from.Image()
+	require.NoError(b, err)
+	b.SetBytes(i.Bytes())
+	b.ReportAllocs()
+	for b.Loop() {
+		f, err := into.Receive(i.Manifest)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for k, s := range f.Segments()[:1] {
+			copy(s, i.Segments[k])
+		}
+		if err := f.Finish(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// population is 100 000 structs behind pointers, with a name, a short slice
+// and a friend each.
+func population() []*being {
+	all := make([]*being, 100_000)
+	for i := range all {
+		all[i] = &being{id: i, name: "being", at: [3]float64{1, 2, 3}, bonds: []int32{1, 2, 3}, friend: all[i/2]}
+	}
+	return all
+}
+
+type being struct {
+	id     int
+	name   string
+	at     [3]float64
+	bonds  []int32
+	friend *being
+}
+
+func BenchmarkDigest(b *testing.B) {
+	b.Run("64MiB", func(b *testing.B) {
+		i := Image{Segments: [][]byte{make([]byte, 64*mib)}}
+		b.SetBytes(64 * mib)
+		for b.Loop() {
+			i.Digest()
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package migrate
+
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// An Image is protected state laid out: a manifest, and the segments it
+// describes, in order. Segments that are flat memory of the program alias it:
+// they change when it does, so they are to be sent or copied before the program
+// goes on.
+type Image struct {
+	Manifest []byte
+	Segments [][]byte
+}
+
+// large is the number of bytes from which something that is one piece of memory
+// gets a segment of its own. It is part of the format.
+const large = 4096
+
+// Image lays the state out. To be called at a safe point: nothing may change
+// the variables meanwhile. Equal state gives equal bytes. Slices and strings that are flat in
+// memory are not copied. The error is [ErrShared] or [ErrValue].
+func (v *Vars) Image() (Image, error) {
+	e := encoder{list: v.list, rest: make([]byte, 0, v.rest+v.rest/8), seen: make(map[object]int), next: len(v.list)}
+	for i, x := range v.list {
+		e.current = i
+		e.seen[object{p: x.ptr, n: pointee, elem: x.node}] = i
+		e.occupy(x.ptr, x.node, 1)
+	}
+	for i, x := range v.list {
+		e.current = i
+		e.still(x.node, x.ptr)
+	}
+	for len(e.queue) > 0 && e.err == nil {
+		q := e.queue
+		e.queue = nil
+		for _, o := range q {
+			e.current = o.variable
+			e.value(o.node, o.p)
+		}
+	}
+	e.apart()
+	if e.err != nil {
+		return Image{}, e.err
+	}
+	v.rest = len(e.rest)
+	m := describe(v.list)
+	segments := slices.Concat([][]byte{e.rest}, e.statics, e.dynamics)
+	for _, s := range segments {
+		m.segments = append(m.segments, len(s))
+	}
+	return Image{Manifest: m.bytes(), Segments: segments}, nil
+}
+
+// Bytes is the length of the manifest and all segments.
+func (i Image) Bytes() int64 {
+	n := int64(len(i.Manifest))
+	for _, s := range i.Segments {
+		n += int64(len(s))
+	}
+	return n
+}
+
+// Digest is a checksum (XXH64) of the manifest and all segments: equal for
+// equal state. It finds damage and diverging runs; it is no proof against a forger.
+func (i Image) Digest() uint64 {
+	d := xxhash.New()
+	d.Write(i.Manifest)
+	for _, s := range i.Segments { // the manifest has their lengths
+		d.Write(s)
+	}
+	return d.Sum64()
+}

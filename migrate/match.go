@@ -1,0 +1,109 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A reader takes values of a type of the state into a type of this program.
+type reader struct {
+	w         *wireType
+	n         *node // nil: the value is read and forgotten
+	elem, key *reader
+	fields    []readField
+
+	flat   bool // node.flat, on the wire
+	direct bool // memory is what travels
+	bools  bool // it is all bools, which have two values out of 256
+}
+
+type readField struct {
+	r      *reader
+	offset uintptr
+}
+
+// A matcher finds readers. What it refuses, it refuses with ErrMismatch.
+type matcher struct {
+	m    *manifest
+	made map[pair]*reader
+}
+
+type pair struct {
+	w int
+	n *node
+}
+
+// reader is that for type w of the state and the node n; path is where that is.
+func (x *matcher) reader(w int, n *node, path string) (*reader, error) {
+	if r := x.made[pair{w, n}]; r != nil {
+		return r, nil
+	}
+	t := &x.m.types[w]
+	r := &reader{w: t, n: n, flat: x.m.flat(t)}
+	x.made[pair{w, n}] = r
+	if n != nil && (t.kind != n.kind || t.kind == kArray && t.len != uint64(n.t.Len()) || t.kind == kOpaque && t.name != n.t.String()) {
+		return nil, fmt.Errorf("%w: %s is %s in the state and %v here", ErrMismatch, path, x.m.typeString(w), n.t)
+	}
+	var elem, key *node
+	if n != nil {
+		elem, key = n.elem, n.key
+	}
+	var err error
+	switch t.kind {
+	case kArray, kSlice, kPointer:
+		r.elem, err = x.reader(t.elem, elem, path+at(t.kind))
+	case kMap:
+		if r.key, err = x.reader(t.key, key, path+"[key]"); err == nil {
+			r.elem, err = x.reader(t.elem, elem, path+"[]")
+		}
+	case kStruct:
+		err = x.fields(r, path)
+	}
+	if n != nil && n.wire >= 0 {
+		r.settle()
+	}
+	return r, err
+}
+
+func at(k kind) string {
+	if k == kPointer {
+		return ""
+	}
+	return "[]"
+}
+
+func (x *matcher) fields(r *reader, path string) error {
+	for _, wf := range r.w.fields {
+		var f field
+		if r.n != nil {
+			i := slices.IndexFunc(r.n.fields, func(f field) bool { return f.name == wf.name })
+			if i >= 0 {
+				f = r.n.fields[i]
+			} else if !slices.Contains(r.n.drop, wf.name) {
+				return fmt.Errorf("%w: %s.%s, a %s, is in the state and %v has no such field that travels; if it may be lost, add a field: _ struct{} `mpiv:\"drop=%s\"`",
+					ErrMismatch, path, wf.name, x.m.typeString(wf.typ), r.n.t, wf.name)
+			}
+		}
+		sub, err := x.reader(wf.typ, f.node, path+"."+wf.name)
+		if err != nil {
+			return err
+		}
+		r.fields = append(r.fields, readField{sub, f.offset})
+	}
+	return nil
+}
+
+// settle decides whether a value of one size is read by copying it.
+func (r *reader) settle() {
+	n := r.n
+	r.bools = n.kind == kBool || n.kind == kArray && r.elem.bools
+	r.direct = n.plain && r.w.size == int64(n.wire)
+	switch n.kind {
+	case kArray:
+		r.direct = r.direct && r.elem.direct
+	case kStruct:
+		for i, f := range r.fields {
+			r.direct = r.direct && f.r.direct && !f.r.bools && i < len(n.fields) && f.offset == n.fields[i].offset
+		}
+	}
+}
