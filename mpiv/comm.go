@@ -6,6 +6,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/process"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -44,6 +45,7 @@ type Comm struct {
 	wary    atomic.Bool // it was freed, or the rank looks: collectives look closer before they begin
 	odd     atomic.Bool // it was freed, or Options.Check is set: calls look closer
 	isWorld bool
+	late    bool // made after Restore
 }
 
 // rankState is what all Comms of a rank share.
@@ -53,6 +55,9 @@ type rankState struct {
 	pendings pendings
 	history  history
 	options  Options
+	state    *State
+	life     *process.Life // nil: the rank lives and dies with its process
+	prologue prologue
 	looks    atomic.Bool // Options.Check is set, or the rank has heard of an abandoned collective
 }
 
@@ -73,10 +78,16 @@ const (
 	firstContext = 16 // the world's; below it are those of the library itself
 )
 
-// worldOf is the Comm of all ranks, as the rank of b has it.
-func worldOf(b *engine.Box, opt Options) *Comm {
+// worldOf is the Comm of all ranks, as the rank of b has it. life is nil where the
+// rank cannot go on elsewhere.
+func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
-		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt}}
+		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life}}
+	c.state.state = &State{c: c}
+	c.state.prologue.comms = []*Comm{c}
+	if life != nil && life.From != nil {
+		c.state.state.err = c.state.recall(life.From.Extra)
+	}
 	c.odd.Store(opt.Check)
 	c.state.looks.Store(opt.Check)
 	b.Alarm(&c.state.looks)
@@ -126,6 +137,9 @@ func (c *Comm) Free() error {
 	c.wary.Store(true)
 	if c.freed.Swap(true) {
 		return c.fail("Free", -1, -1, ErrComm)
+	}
+	if c.late {
+		c.state.prologue.late.Add(-1)
 	}
 	return nil
 }

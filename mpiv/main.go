@@ -53,7 +53,7 @@ func mainOf(run func(ctx context.Context, world *Comm) error, networks []transpo
 			stop(err)
 		}
 	}()
-	err = runRanks(ctx, p.Engine(), Options{Check: p.Check()}, run, func(r topology.Rank, err error, told bool) {
+	err = runRanks(ctx, p.Lives(), Options{Check: p.Check()}, run, func(r topology.Rank, err error, told bool) {
 		p.Ended(r, err, exitCode(err), told)
 	})
 	if left := p.Leave(); err == nil {

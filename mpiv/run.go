@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/process"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -27,12 +28,24 @@ func Run(ctx context.Context, size int, opt Options, run func(ctx context.Contex
 	}
 	e := engine.New(engine.Config{Processes: [][]topology.Rank{ranks}})
 	defer e.Close()
-	return runRanks(ctx, e, opt, run, func(topology.Rank, error, bool) {})
+	return runRanks(ctx, livesOf(e), opt, run, func(topology.Rank, error, bool) {})
 }
 
-// runRanks runs the ranks of this process and tells ended of each as it ends;
-// told: with an error that another's has caused.
-func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error, told bool)) error {
+// livesOf is the ranks of e, where none comes or goes.
+func livesOf(e *engine.Engine) <-chan *process.Life {
+	ranks := e.Local()
+	lives := make(chan *process.Life, len(ranks))
+	for _, r := range ranks {
+		lives <- &process.Life{Rank: r, Box: e.Box(r)}
+	}
+	close(lives)
+	return lives
+}
+
+// runRanks runs the ranks that begin in this process, or come to it, until lives is
+// closed and all have ended, and tells ended of each as it ends; told: with an error
+// that another's has caused. It is not told of ranks that go on elsewhere.
+func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error, told bool)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
@@ -40,10 +53,14 @@ func runRanks(ctx context.Context, e *engine.Engine, opt Options, run func(ctx c
 		mu    sync.Mutex // guards errs
 		errs  []error
 	)
-	for _, r := range e.Local() {
+	for life := range lives {
+		r := life.Rank
 		ranks.Go(func() {
 			var err error
-			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(e.Box(r), opt), run) })
+			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(life.Box, opt, life.Survives()), run) })
+			if errors.Is(err, ErrMoved) {
+				return
+			}
 			ended(r, err, errors.Is(err, ErrAbandoned) || ctx.Err() != nil && errors.Is(err, context.Canceled))
 			if err != nil {
 				stop()

@@ -1,8 +1,10 @@
 package mpiv
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -26,17 +28,22 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 // Undefined, or negative, gets none. All ranks of c must call it.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	s := c.begin(ctx, opSplit, -1)
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
 	type choice struct{ Color, Key int64 }
 	choices := make([]choice, c.size)
 	mine := choice{int64(max(color, -1)), int64(key)}
-	l := equal(sizeOf[choice](), 1, c.size)
-	choices[c.rank] = mine
-	if err := s.allgatherBlocks(bytesOf(choices[c.rank:c.rank+1]), bytesOf(choices), &l); err != nil {
+	told, err := s.agreed(func() ([]byte, error) {
+		if err := s.enter(); err != nil {
+			return nil, err
+		}
+		l := equal(sizeOf[choice](), 1, c.size)
+		choices[c.rank] = mine
+		err := s.allgatherBlocks(bytesOf(choices[c.rank:c.rank+1]), bytesOf(choices), &l)
+		return bytes.Clone(bytesOf(choices)), err
+	})
+	if err != nil {
 		return nil, err
 	}
+	copy(bytesOf(choices), told)
 	var members []int
 	for r, x := range choices {
 		if x.Color == mine.Color {
@@ -110,6 +117,7 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 	d.odd.Store(c.state.options.Check)
 	if id != c.context {
 		c.box.NameContext(id, name)
+		c.state.made(d)
 	}
 	return d
 }
@@ -122,6 +130,17 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 // that depends on the Comm, so that two Comms do not get in each other's way
 // forever.
 func (s *series) agree() (uint32, error) {
+	b, err := s.agreed(func() ([]byte, error) {
+		id, err := s.agreeNow()
+		return binary.LittleEndian.AppendUint32(nil, id), err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint32(b), nil
+}
+
+func (s *series) agreeNow() (uint32, error) {
 	if err := s.enter(); err != nil {
 		return 0, err
 	}

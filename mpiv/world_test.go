@@ -72,7 +72,7 @@ func runProcessesAs(t testing.TB, cfg engine.Config, ranks []int, f func(ctx con
 	var all sync.WaitGroup
 	for i, e := range engines {
 		all.Go(func() {
-			errs[i] = runRanks(ctx, e, Options{}, f, func(topology.Rank, error, bool) {})
+			errs[i] = runRanks(ctx, livesOf(e), Options{}, f, func(topology.Rank, error, bool) {})
 		})
 	}
 	all.Wait()

@@ -27,7 +27,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 2
+const Version = 3
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -37,12 +37,19 @@ type Message struct {
 	Finished *Finished `json:",omitempty"`
 	Failed   *Failed   `json:",omitempty"`
 	Report   *Report   `json:",omitempty"`
+	Saved    *Saved    `json:",omitempty"`
+	Arrived  *Arrived  `json:",omitempty"`
+	Stayed   *Stayed   `json:",omitempty"`
 
 	// From an agent to a process.
 	Welcome *Welcome `json:",omitempty"`
 	Start   *Start   `json:",omitempty"`
 	Ask     *Ask     `json:",omitempty"`
 	Watch   *Watch   `json:",omitempty"`
+	Meet    *Meet    `json:",omitempty"`
+	Place   *Place   `json:",omitempty"`
+	Adopt   *Adopt   `json:",omitempty"`
+	Depart  *Depart  `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 }
 
@@ -84,6 +91,8 @@ type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
 	Processes []Process // all of the job, by index
+	Room      int       // how many more there may come to be
+	Epoch     uint32    // of the map that Processes is
 }
 
 // A Process of the job.
@@ -97,13 +106,14 @@ type Process struct {
 
 // Options of the job that processes must agree on. Zero values are defaults.
 type Options struct {
-	Survive    string   // "none" or "moves". "" means "moves".
-	Transports []string // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
-	Relays     []string // that networks which need one go through, such as those of libp2p
-	LogBytes   int      // bound of the log for each pair of processes. 0 means 16 MiB.
-	Check      bool     // costly checks of the program: buffers changed while a request is pending
-	Insecure   bool     // processes of different hosts neither ask who the other is, nor encrypt
-	SpinMicros int      // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
+	Survive    string        // "none", "moves" or "crashes". "" means "moves".
+	Snapshot   time.Duration // at level "crashes": how often each rank saves its state. 0 means every 2 s.
+	Transports []string      // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
+	Relays     []string      // that networks which need one go through, such as those of libp2p
+	LogBytes   int           // bound of the log for each pair of processes. 0 means 16 MiB.
+	Check      bool          // costly checks of the program: buffers changed while a request is pending
+	Insecure   bool          // processes of different hosts neither ask who the other is, nor encrypt
+	SpinMicros int           // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
 }
 
 // Finished: these ranks have returned from run without an error.
@@ -133,6 +143,62 @@ type Ask struct{ ID uint64 }
 type Watch struct {
 	ID    uint64
 	Every time.Duration `json:",omitempty"`
+}
+
+// Meet: there is another process.
+type Meet struct {
+	Index   int
+	Process Process
+}
+
+// Place is the map of that epoch: what is not where it was in the one before.
+type Place struct {
+	Epoch uint32
+	Ranks []Placement `json:",omitempty"`
+	Lost  []int       `json:",omitempty"` // processes that are no more, and are refused from now on
+}
+
+// A Placement says which process has a rank.
+type Placement struct{ Rank, Process int }
+
+// Adopt has the process take a rank whose process was lost, by the map of that
+// epoch, from its last snapshot.
+type Adopt struct {
+	Rank     int
+	Epoch    uint32
+	Snapshot string `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
+}
+
+// Depart has the process let a rank go to another at its next safe point. The answer
+// is Stayed of this one, or Arrived of the other.
+type Depart struct {
+	Rank     int
+	To       int // process
+	Epoch    uint32
+	Patience time.Duration // for the safe point, and for those who hold what is for the rank
+}
+
+// Arrived: the rank is in the process that says so.
+type Arrived struct {
+	Rank  int
+	Epoch uint32
+	Bytes int64 // of its state
+	Stood int64 // ns from the safe point until here, in which it did not run. 0: not known
+}
+
+// Stayed: the rank did not leave.
+type Stayed struct {
+	Rank   int
+	Epoch  uint32
+	Reason string
+}
+
+// Saved: a snapshot of the rank is in that file.
+type Saved struct {
+	Rank   int
+	Number uint64
+	Bytes  int64
+	File   string
 }
 
 // Stop asks the process to end now: another part of the job has failed, or,

@@ -48,8 +48,14 @@ type Process struct {
 	reason   error         // why; nil if all have finished; set before stopped is closed
 	finished sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
-	ends map[topology.Rank]bool
+	dir   string     // of the job
+	lives chan *Life // that begin here; never full
+	moves *moves
+
+	mu     sync.Mutex // guards what follows
+	ends   map[topology.Rank]bool
+	living map[topology.Rank]*Life
+	over   bool // the job has ended
 }
 
 // Launched tells whether this process was started as a part of a job.
@@ -70,7 +76,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), ends: make(map[topology.Rank]bool)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
 	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
@@ -90,7 +96,7 @@ func (p *Process) join(dir string, extra []transport.Network) error {
 	if err != nil || welcome.Welcome == nil {
 		return fmt.Errorf("the agent did not say welcome (is mpivrun of the same version?): %v", err)
 	}
-	p.options = welcome.Welcome.Options
+	p.options, p.dir = welcome.Welcome.Options, dir
 	networks, err := p.listen(dir, *welcome.Welcome, extra)
 	if err != nil {
 		return err
@@ -121,10 +127,14 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	if p.identity != nil {
 		opt.Authenticate = p.authenticate
 	}
-	p.fabric = fabric.New(len(s.Processes), opt)
+	p.fabric = fabric.New(len(s.Processes)+s.Room, opt)
 	cfg := engine.Config{
 		Process:  p.index,
+		Epoch:    topology.Epoch(s.Epoch),
+		Room:     s.Room,
 		Keep:     p.options.Survive != "none",
+		Replay:   p.options.Survive == "crashes",
+		Save:     p.wantSave,
 		LogBytes: p.options.LogBytes,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
 		Connect:  p.fabric.Connect,
@@ -153,10 +163,11 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).
-		runtime.GOMAXPROCS(min(len(own.Ranks), own.Cores) + 1)
+		runtime.GOMAXPROCS(min(max(len(own.Ranks), 1), own.Cores) + 1)
 	}
 	p.networks = networks
 	p.engine = engine.New(cfg)
+	p.begin()
 	p.fabric.Start(p.engine, addrs)
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
@@ -187,6 +198,7 @@ func (p *Process) Err() error { return p.reason }
 
 // listenToAgent does what the agent says, until the job ends.
 func (p *Process) listenToAgent() {
+	defer p.noMoreLives()
 	defer close(p.stopped)
 	for {
 		m, err := p.agent.Receive()
@@ -203,6 +215,12 @@ func (p *Process) listenToAgent() {
 			p.agent.Send(control.Message{Report: &r}) // if that fails, Receive will
 		case m.Watch != nil:
 			p.watches <- *m.Watch
+		case m.Place != nil:
+			p.place(*m.Place)
+		case m.Adopt != nil:
+			p.adopt(*m.Adopt)
+		case m.Depart != nil:
+			p.depart(*m.Depart)
 		case m.Stop != nil:
 			if m.Stop.Reason != "" {
 				p.reason = fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)
@@ -237,12 +255,13 @@ func (p *Process) failed(err error) {
 		return
 	}
 	p.mu.Lock()
-	all := len(p.ends) == len(p.engine.Local())
+	local := p.engine.Local()
+	all := len(p.ends) >= len(local)
 	p.mu.Unlock()
 	if all {
 		return // others have left already
 	}
-	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(p.engine.Local()[0]), Code: 1, Error: err.Error(), Lost: lost(err)}})
+	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(local[0]), Code: 1, Error: err.Error(), Lost: lost(err)}})
 }
 
 // lost is the process that err says was lost; nil if it says no such thing.
@@ -261,6 +280,7 @@ func (p *Process) Leave() error {
 	err := p.reason
 	p.agent.Close()
 	p.engine.Close()
+	p.endLives()
 	p.fabric.Close()
 	p.finished.Wait()
 	return err

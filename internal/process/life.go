@@ -1,0 +1,441 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/migrate"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// A Life is what a rank does in this process, from when it begins or comes until it
+// ends or leaves.
+type Life struct {
+	p     *Process
+	Rank  topology.Rank
+	Box   *engine.Box
+	From  *Past // what it goes on from; nil: it begins
+	epoch topology.Epoch
+
+	due    atomic.Bool // SafePoint has something to do
+	depart atomic.Pointer[control.Depart]
+	until  atomic.Int64 // when depart is given up, Unix time in ns
+	save   atomic.Bool
+
+	area   *checkpoint.Area // nil before the first snapshot; owned by the rank
+	number uint64           // of the last snapshot; owned by the rank
+}
+
+// A Past is the state that a rank had in another process.
+type Past struct {
+	Extra    []byte // what the library noted beside the program's state
+	Manifest []byte
+	fill     func(ctx context.Context, segments [][]byte) error
+	left     time.Time // its safe point; zero: it was lost
+}
+
+// Fill puts the bytes of the state into segments, as many and as long as
+// migrate.Filling wants them.
+func (p *Past) Fill(ctx context.Context, segments [][]byte) error { return p.fill(ctx, segments) }
+
+// ErrLeft is what SafePoint returns to a rank that goes on elsewhere.
+var ErrLeft = errors.New("the rank goes on in another process")
+
+// Survives is l, or nil if its rank lives and dies with its process.
+func (l *Life) Survives() *Life {
+	if l.p == nil || l.p.options.Survive == "none" {
+		return nil
+	}
+	return l
+}
+
+// Lives is the ranks that begin in this process, or come to it.
+// It is closed when the job has ended.
+func (p *Process) Lives() <-chan *Life { return p.lives }
+
+// begin readies the lives of the ranks that start here.
+func (p *Process) begin() {
+	p.lives = make(chan *Life, 1+p.engine.Size()) // a rank comes here at most once at a time
+	p.moves = newMoves(p)
+	for _, r := range p.engine.Local() {
+		p.live(&Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()})
+	}
+	if p.options.Survive == "crashes" {
+		p.finished.Go(p.saveEvery)
+	}
+	p.finished.Go(p.moves.receive)
+}
+
+func (p *Process) live(l *Life) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	p.living[l.Rank] = l
+	p.lives <- l
+}
+
+// noMoreLives is told that the job has ended.
+func (p *Process) noMoreLives() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	close(p.lives)
+}
+
+// life is that of r here; nil if it is not here.
+func (p *Process) life(r topology.Rank) *Life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.living[r]
+}
+
+// endLives frees what the lives hold. The ranks have ended.
+func (p *Process) endLives() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.living {
+		if l.area != nil {
+			l.area.Close()
+		}
+	}
+}
+
+// snapshotEvery is how often a rank's state is saved unless the job says otherwise.
+const snapshotEvery = 2 * time.Second
+
+// saveEvery asks the ranks for a snapshot, again and again.
+func (p *Process) saveEvery() {
+	every := p.options.Snapshot
+	if every <= 0 {
+		every = snapshotEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.mu.Lock()
+			for r, l := range p.living {
+				if !p.ends[r] {
+					l.wantSave()
+				}
+			}
+			p.mu.Unlock()
+		case <-p.stopped:
+			return
+		}
+	}
+}
+
+// wantSave is told that a snapshot of r is wanted.
+func (p *Process) wantSave(r topology.Rank) {
+	// The engine calls with locks held, and the ticker is near: another goroutine
+	// must not be waited for.
+	if p.mu.TryLock() {
+		if l := p.living[r]; l != nil {
+			l.wantSave()
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (l *Life) wantSave() {
+	l.save.Store(true)
+	l.due.Store(true)
+}
+
+// Due tells whether SafePoint has something to do.
+func (l *Life) Due() bool { return l.due.Load() }
+
+// SafePoint does what is due of l's rank, which is at a safe point: it saves image and
+// extra, or takes them elsewhere and returns ErrLeft. The image may be used until it
+// returns.
+func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte) error {
+	l.due.Store(false)
+	if d := l.depart.Swap(nil); d != nil {
+		err := l.leave(ctx, *d, image, extra)
+		if errors.Is(err, ErrLeft) {
+			return err
+		}
+		l.p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: int(l.Rank), Epoch: d.Epoch, Reason: err.Error()}})
+	}
+	if l.save.Swap(false) && l.p.options.Survive == "crashes" {
+		return l.snapshot(image, extra)
+	}
+	return nil
+}
+
+// snapshot saves the rank as it is now.
+func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
+	c, err := l.Box.Capture()
+	if err != nil {
+		return err
+	}
+	if l.area == nil {
+		if l.area, err = checkpoint.Create(l.file()); err != nil {
+			return fmt.Errorf("make room for the snapshots of rank %d: %w", l.Rank, err)
+		}
+	}
+	l.number++
+	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
+	if err := l.area.Save(l.number, parts...); err != nil {
+		return fmt.Errorf("save rank %d: %w", l.Rank, err)
+	}
+	l.Box.Covered(c)
+	l.p.agent.Send(control.Message{Saved: &control.Saved{Rank: int(l.Rank), Number: l.number, Bytes: image.Bytes(), File: l.file()}})
+	return nil
+}
+
+func (l *Life) file() string {
+	return filepath.Join(l.p.dir, fmt.Sprintf("rank-%d.%d", l.Rank, l.epoch))
+}
+
+// Arrived tells the agent that the rank has its state and goes on.
+func (l *Life) Arrived(bytes int64) {
+	m := control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Bytes: bytes}
+	if !l.From.left.IsZero() {
+		m.Stood = int64(time.Since(l.From.left))
+	}
+	l.From = nil
+	l.p.agent.Send(control.Message{Arrived: &m})
+}
+
+// place is told a map.
+func (p *Process) place(m control.Place) {
+	for _, lost := range m.Lost {
+		p.fabric.Fence(lost)
+	}
+	moved := make([]engine.Placement, len(m.Ranks))
+	for i, r := range m.Ranks {
+		moved[i] = engine.Placement{Rank: topology.Rank(r.Rank), Process: r.Process, Lost: len(m.Lost) > 0}
+	}
+	p.engine.Place(topology.Epoch(m.Epoch), moved...)
+}
+
+// adopt takes a rank whose process was lost.
+func (p *Process) adopt(m control.Adopt) {
+	l, err := p.revive(m)
+	if err != nil {
+		p.agent.Send(control.Message{Failed: &control.Failed{Rank: m.Rank, Code: 1, Error: fmt.Sprintf("go on from its last snapshot: %v", err)}})
+		return
+	}
+	p.live(l)
+}
+
+func (p *Process) revive(m control.Adopt) (*Life, error) {
+	l := &Life{p: p, Rank: topology.Rank(m.Rank), epoch: topology.Epoch(m.Epoch)}
+	c := &engine.Capsule{Rank: l.Rank}
+	if m.Snapshot != "" {
+		area, err := checkpoint.Open(m.Snapshot)
+		if err != nil {
+			return nil, err
+		}
+		defer area.Close()
+		s, err := area.Latest()
+		if err != nil {
+			return nil, err
+		}
+		if len(s.Parts) < 3 {
+			return nil, fmt.Errorf("%s: %w", m.Snapshot, checkpoint.ErrCorrupt)
+		}
+		parts := make([][]byte, len(s.Parts)) // the area is closed before they are used
+		for i, part := range s.Parts {
+			parts[i] = append([]byte(nil), part...)
+		}
+		if c, err = engine.ParseCapsule(parts[0]); err != nil {
+			return nil, err
+		}
+		l.From = &Past{Extra: parts[1], Manifest: parts[2], fill: func(_ context.Context, segments [][]byte) error {
+			return fillFrom(segments, parts[3:])
+		}}
+	}
+	var err error
+	l.Box, err = p.engine.Adopt(c, l.epoch)
+	return l, err
+}
+
+func fillFrom(segments, parts [][]byte) error {
+	if len(segments) != len(parts) {
+		return fmt.Errorf("the state has %d segments, want %d", len(parts), len(segments))
+	}
+	for i := range segments {
+		if len(segments[i]) != len(parts[i]) {
+			return fmt.Errorf("segment %d of the state has %d bytes, want %d", i, len(parts[i]), len(segments[i]))
+		}
+		copy(segments[i], parts[i])
+	}
+	return nil
+}
+
+// depart is told that a rank shall leave at its next safe point.
+func (p *Process) depart(m control.Depart) {
+	l := p.life(topology.Rank(m.Rank))
+	p.mu.Lock()
+	ended := p.ends[topology.Rank(m.Rank)]
+	p.mu.Unlock()
+	if l == nil || ended {
+		p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: "it is not here, or has finished"}})
+		return
+	}
+	l.depart.Store(&m)
+	l.due.Store(true)
+	p.finished.Go(func() { // a rank that reaches no safe point in time stays
+		select {
+		case <-time.After(m.Patience):
+			if l.depart.CompareAndSwap(&m, nil) {
+				p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: fmt.Sprintf("it reached no safe point within %v", m.Patience)}})
+			}
+		case <-p.stopped:
+		}
+	})
+}
+
+// A luggage is what goes before a rank that moves, as one message; what follows is
+// its capsule, extra, manifest and segments.
+type luggage struct {
+	Rank     int
+	Epoch    uint32
+	Lengths  []int64 // of what follows
+	SafeTime int64   // Unix time in ns
+}
+
+const (
+	moveContext = 1 // of messages between the envoys of processes
+	moveTag     = 0
+	partTag     = 1
+)
+
+var moveCall = &engine.Call{Op: "Move"}
+
+// leave takes the rank to another process. ErrLeft: it is gone from here.
+func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image, extra []byte) error {
+	since := time.Now()
+	ctx, stop := context.WithTimeout(ctx, d.Patience)
+	defer stop()
+	c, err := l.Box.Depart(ctx, d.To, topology.Epoch(d.Epoch))
+	if err != nil {
+		return err
+	}
+	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
+	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano()}
+	for _, part := range parts {
+		g.Lengths = append(g.Lengths, int64(len(part)))
+	}
+	head, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	envoy := l.p.engine.Box(l.p.engine.Envoy(l.p.index))
+	to := engine.Match{Context: moveContext, Peer: l.p.engine.Envoy(d.To), Tag: moveTag}
+	err = envoy.Send(context.WithoutCancel(ctx), moveCall, to, head, engine.Standard)
+	to.Context = partContext(d.Epoch)
+	for i := 0; err == nil && i < len(parts); i++ {
+		to.Tag = partTag + int32(i)
+		err = envoy.Send(context.WithoutCancel(ctx), moveCall, to, parts[i], engine.Standard)
+	}
+	l.p.mu.Lock()
+	delete(l.p.living, l.Rank)
+	l.p.mu.Unlock()
+	if l.area != nil {
+		l.area.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("%w, and its state may not have arrived: %w", ErrLeft, err)
+	}
+	return ErrLeft
+}
+
+// partContext is that of what belongs to a rank which moves by the map of an epoch:
+// beyond those of communicators.
+func partContext(epoch uint32) uint32 { return 1<<31 | epoch }
+
+// moves is the ranks that come from other processes.
+type moves struct {
+	p     *Process
+	envoy *engine.Box
+}
+
+func newMoves(p *Process) *moves { return &moves{p: p, envoy: p.engine.Box(p.engine.Envoy(p.index))} }
+
+// receive takes ranks until the job ends.
+func (m *moves) receive() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	m.p.finished.Go(func() {
+		select {
+		case <-m.p.stopped:
+			stop()
+		case <-ctx.Done():
+		}
+	})
+	buf := make([]byte, 1<<20)
+	for {
+		st, err := m.envoy.Recv(ctx, moveCall, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag}, buf)
+		if err != nil {
+			return
+		}
+		if err := m.take(ctx, st.Source, buf[:st.Bytes]); err != nil {
+			m.p.engine.Fail(fmt.Errorf("take a rank from process %d: %w", int(st.Source)-m.p.engine.Size(), err))
+			return
+		}
+	}
+}
+
+// take adopts the rank whose luggage head announces.
+func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error {
+	var g luggage
+	if err := json.Unmarshal(head, &g); err != nil {
+		return err
+	}
+	if len(g.Lengths) < 3 {
+		return fmt.Errorf("%d parts", len(g.Lengths))
+	}
+	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
+	first := make([][]byte, 3)
+	for i := range first {
+		first[i] = make([]byte, g.Lengths[i])
+		at.Tag = partTag + int32(i)
+		if _, err := m.envoy.Recv(ctx, moveCall, at, first[i]); err != nil {
+			return err
+		}
+	}
+	c, err := engine.ParseCapsule(first[0])
+	if err != nil {
+		return err
+	}
+	if int(c.Rank) != g.Rank {
+		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
+	}
+	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch)}
+	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
+		return err
+	}
+	l.From = &Past{Extra: first[1], Manifest: first[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
+		if len(segments) != len(g.Lengths)-3 {
+			return fmt.Errorf("the state has %d segments, want %d", len(g.Lengths)-3, len(segments))
+		}
+		for i, s := range segments {
+			if int64(len(s)) != g.Lengths[3+i] {
+				return fmt.Errorf("segment %d of the state has %d bytes, want %d", i, g.Lengths[3+i], len(s))
+			}
+			to := at
+			to.Tag = partTag + 3 + int32(i)
+			if _, err := m.envoy.Recv(ctx, moveCall, to, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	m.p.live(l)
+	return nil
+}
