@@ -13,35 +13,55 @@ type prologue struct {
 	late atomic.Int32 // Comms made after Restore and not freed
 
 	mu       sync.Mutex // guards what follows
-	comms    []*Comm    // the world and those made, in order
-	notes    [][]byte
-	next     int    // note, where they are recalled
-	recalled bool   // they are those of an earlier life
-	sent     uint64 // messages that were sent for them
+	comms    []*Comm    // the world and those made
+	notes    map[note][]byte
+	recalled bool   // notes are those of an earlier life
+	sent     uint64 // messages that were sent for them, at least
 }
+
+// A note is on one thing that was agreed on in one call.
+type note struct {
+	context uint32
+	number  int32
+	what    noteKind
+}
+
+type noteKind uint8
+
+const (
+	noteContext noteKind = iota
+	noteChoices
+)
 
 // agreed runs f, by which the ranks of the Comm agree on something, and notes what;
 // or answers what they agreed on in an earlier life.
-func (s *series) agreed(f func() ([]byte, error)) ([]byte, error) {
+func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error) {
 	rs := s.c.state
-	if rs.state.restored {
-		return f()
-	}
 	p := &rs.prologue
+	key := note{s.m.Context, s.m.Tag, what}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.recalled {
-		if p.next == len(p.notes) {
-			return nil, s.fail(fmt.Errorf("%w: more communicators are made before Restore than where the rank was before", ErrState))
-		}
-		p.next++
-		return p.notes[p.next-1], nil
+	was, known := p.notes[key]
+	recalled := p.recalled
+	p.mu.Unlock()
+	switch {
+	case rs.state.restored:
+		return f()
+	case recalled && known:
+		return was, nil
+	case recalled:
+		return nil, s.fail(fmt.Errorf("%w: other communicators are made before Restore than where the rank was before", ErrState))
 	}
 	before := sentBy(s.c)
 	b, err := f()
-	p.sent += sentBy(s.c) - before
+	after := sentBy(s.c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent += after - before
 	if err == nil {
-		p.notes = append(p.notes, b)
+		if p.notes == nil {
+			p.notes = make(map[note][]byte)
+		}
+		p.notes[key] = b
 	}
 	return b, err
 }

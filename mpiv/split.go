@@ -31,7 +31,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	type choice struct{ Color, Key int64 }
 	choices := make([]choice, c.size)
 	mine := choice{int64(max(color, -1)), int64(key)}
-	told, err := s.agreed(func() ([]byte, error) {
+	told, err := s.agreed(noteChoices, func() ([]byte, error) {
 		if err := s.enter(); err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 // that depends on the Comm, so that two Comms do not get in each other's way
 // forever.
 func (s *series) agree() (uint32, error) {
-	b, err := s.agreed(func() ([]byte, error) {
+	b, err := s.agreed(noteContext, func() ([]byte, error) {
 		id, err := s.agreeNow()
 		return binary.LittleEndian.AppendUint32(nil, id), err
 	})

@@ -2,7 +2,7 @@ package mpiv
 
 import (
 	"context"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -62,11 +62,11 @@ func (s *State) Restore(ctx context.Context) error {
 	case s.restored:
 		return s.fail("Restore", fmt.Errorf("%w: Restore is called twice", ErrState))
 	}
-	s.restored = true
 	life := rs.life
+	defer func() { s.restored = true }()
 	if life == nil || life.From == nil {
 		s.first = true
-		if sent := sentBy(s.c); sent != rs.prologue.sent {
+		if sent := sentBy(s.c); sent > rs.prologue.sent {
 			return s.fail("Restore", fmt.Errorf("%w: %d messages were sent before Restore beside those that make communicators; send them after it, where First is true", ErrState, sent-rs.prologue.sent))
 		}
 		return nil
@@ -117,7 +117,11 @@ func (s *State) safePoint(ctx context.Context, life *process.Life) error {
 	if err != nil {
 		return s.fail("SafePoint", err)
 	}
-	err = life.SafePoint(ctx, image, rs.extra())
+	extra, err := rs.extra()
+	if err != nil {
+		return s.fail("SafePoint", err)
+	}
+	err = life.SafePoint(ctx, image, extra)
 	if errors.Is(err, process.ErrLeft) {
 		return ErrMoved
 	}
@@ -140,83 +144,71 @@ func sentBy(c *Comm) (n uint64) {
 	return n
 }
 
-// extra is what the library notes of a rank beside its state: the Comms that it made,
-// and how far each is.
-func (rs *rankState) extra() []byte {
-	le := binary.LittleEndian
-	b := le.AppendUint32(nil, rs.contexts.Load())
+// A ledger is what the library notes of a rank beside its state.
+type ledger struct {
+	Contexts uint32 // this and all later ones the rank has not used
+	Comms    []commLedger
+	Notes    []noteLedger
+}
+
+// A commLedger is how far the rank is on a Comm that it made.
+type commLedger struct{ Context, Series uint32 }
+
+type noteLedger struct {
+	Context uint32
+	Number  int32
+	What    noteKind
+	Text    []byte
+}
+
+func (rs *rankState) extra() ([]byte, error) {
 	p := &rs.prologue
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b = le.AppendUint32(b, uint32(len(p.comms)))
+	l := ledger{Contexts: rs.contexts.Load()}
 	for _, c := range p.comms {
-		b = le.AppendUint32(b, c.context)
-		b = le.AppendUint32(b, c.series.Load())
+		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load()})
 	}
-	b = le.AppendUint32(b, uint32(len(p.notes)))
-	for _, n := range p.notes {
-		b = le.AppendUint32(b, uint32(len(n)))
-		b = append(b, n...)
+	for k, text := range p.notes {
+		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, text})
 	}
-	return b
+	return json.Marshal(l)
 }
-
-var errExtra = errors.New("the state is damaged, or of another version of the library")
 
 // recall takes out of extra what the ranks told each other before Restore.
 func (rs *rankState) recall(extra []byte) error {
-	_, _, notes, err := parseExtra(extra)
-	rs.prologue.notes, rs.prologue.recalled = notes, true
-	return err
+	var l ledger
+	if err := json.Unmarshal(extra, &l); err != nil {
+		return fmt.Errorf("what the library noted of the rank: %w", err)
+	}
+	p := &rs.prologue
+	p.recalled, p.notes = true, make(map[note][]byte)
+	for _, n := range l.Notes {
+		p.notes[note{n.Context, n.Number, n.What}] = n.Text
+	}
+	return nil
 }
 
 // resume sets the Comms to where they were.
 func (rs *rankState) resume(extra []byte) error {
-	next, series, notes, err := parseExtra(extra)
-	if err != nil {
+	var l ledger
+	if err := json.Unmarshal(extra, &l); err != nil {
 		return err
 	}
 	p := &rs.prologue
-	if len(series) != len(p.comms) || p.next != len(notes) {
-		return fmt.Errorf("%w: %d communicators were made before Restore here, %d where the rank was before", ErrState, len(p.comms), len(series))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(l.Comms) != len(p.comms) {
+		return fmt.Errorf("%w: %d communicators were made before Restore here, %d where the rank was before", ErrState, len(p.comms)-1, len(l.Comms)-1)
 	}
-	for i, c := range p.comms {
-		if c.context != series[i][0] {
-			return fmt.Errorf("%w: communicator %q is another than where the rank was before", ErrState, c.name)
-		}
-		c.series.Store(series[i][1])
+	series := make(map[uint32]uint32)
+	for _, c := range l.Comms {
+		series[c.Context] = c.Series
 	}
-	rs.contexts.Store(next)
+	for _, c := range p.comms {
+		c.series.Store(series[c.context])
+	}
+	rs.contexts.Store(l.Contexts)
 	p.recalled = false
 	return nil
-}
-
-func parseExtra(b []byte) (next uint32, series [][2]uint32, notes [][]byte, err error) {
-	bad := false
-	number := func() uint32 {
-		if len(b) < 4 {
-			bad = true
-			return 0
-		}
-		n := binary.LittleEndian.Uint32(b)
-		b = b[4:]
-		return n
-	}
-	next = number()
-	for range min(number(), uint32(len(b)/8)) {
-		series = append(series, [2]uint32{number(), number()})
-	}
-	for range min(number(), uint32(len(b)/4)) {
-		n := number()
-		if uint64(n) > uint64(len(b)) {
-			bad = true
-			break
-		}
-		notes = append(notes, b[:n:n])
-		b = b[n:]
-	}
-	if bad || len(b) > 0 {
-		return 0, nil, nil, errExtra
-	}
-	return next, series, notes, nil
 }
