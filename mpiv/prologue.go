@@ -14,13 +14,13 @@ type prologue struct {
 
 	mu       sync.Mutex // guards what follows
 	comms    []*Comm    // the world and those made
-	notes    map[note][]byte
+	notes    map[noteKey][]byte
 	recalled bool   // notes are those of an earlier life
 	sent     uint64 // messages that were sent for them, at least
 }
 
-// A note is on one thing that was agreed on in one call.
-type note struct {
+// A noteKey names one thing that was agreed on in one call.
+type noteKey struct {
 	context uint32
 	number  int32
 	what    noteKind
@@ -38,7 +38,7 @@ const (
 func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error) {
 	rs := s.c.state
 	p := &rs.prologue
-	key := note{s.m.Context, s.m.Tag, what}
+	key := noteKey{s.m.Context, s.m.Tag, what}
 	p.mu.Lock()
 	was, known := p.notes[key]
 	recalled := p.recalled
@@ -59,7 +59,7 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	p.sent += after - before
 	if err == nil {
 		if p.notes == nil {
-			p.notes = make(map[note][]byte)
+			p.notes = make(map[noteKey][]byte)
 		}
 		p.notes[key] = b
 	}

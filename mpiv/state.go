@@ -182,9 +182,9 @@ func (rs *rankState) recall(extra []byte) error {
 		return fmt.Errorf("what the library noted of the rank: %w", err)
 	}
 	p := &rs.prologue
-	p.recalled, p.notes = true, make(map[note][]byte)
+	p.recalled, p.notes = true, make(map[noteKey][]byte)
 	for _, n := range l.Notes {
-		p.notes[note{n.Context, n.Number, n.What}] = n.Text
+		p.notes[noteKey{n.Context, n.Number, n.What}] = n.Text
 	}
 	return nil
 }
