@@ -42,6 +42,8 @@ type Agent struct {
 	head      *head               // to which other agents connect; nil where all is on this host
 	asked     *net.UnixListener   // for mpivrun
 	speaker   *speaker
+	first     int // how many processes the job began with
+	screens   [2]*screen
 	outputs   []*os.File // files of OutputDir
 	typed     *os.File   // a pipe to the process that has the terminal's input; nil if there is none
 	feeding   *window    // towards the process elsewhere that has the input; nil if there is none
@@ -75,6 +77,8 @@ type Agent struct {
 	news       newsfeed
 	reader     reader
 
+	survival survival
+
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
 }
@@ -87,7 +91,8 @@ func Start(j Job) (*Agent, error) {
 		job: j, since: time.Now(), token: make([]byte, 16),
 		events: make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
 		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
-		news: newsfeed{refusals: map[string]*refusals{}},
+		news:     newsfeed{refusals: map[string]*refusals{}},
+		survival: newSurvival(),
 	}
 	if err := a.prepare(); err != nil {
 		a.release()
@@ -149,10 +154,12 @@ func (a *Agent) prepareOutput() error {
 	}
 	out, ok1 := a.job.Stdout.(*os.File)
 	errs, ok2 := a.job.Stderr.(*os.File)
+	a.first = len(a.processes)
 	screens := [2]*screen{new(screen), new(screen)}
 	if !ok1 || !ok2 || sameFile(out, errs) {
 		screens[0] = screens[1]
 	}
+	a.screens = screens
 	a.speaker = newSpeaker(&stream{screen: screens[1], w: a.job.Stderr})
 	for _, p := range a.processes {
 		if err := a.outputOf(p, screens); err != nil {
@@ -206,6 +213,7 @@ func (a *Agent) prepareHere() error {
 		} else if err := m.resolve(); err != nil {
 			return err
 		}
+		p.path = m.path
 		last = m
 		if raw[0] != nil {
 			p.streams = [2]*stream{}

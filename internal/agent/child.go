@@ -37,7 +37,10 @@ type child struct {
 
 // whoIs names a process for people by its ranks: "rank 4", "ranks 4-7".
 func whoIs(ranks []int) string {
-	if len(ranks) == 1 {
+	switch len(ranks) {
+	case 0:
+		return "a spare process"
+	case 1:
 		return "rank " + labelOf(ranks)
 	}
 	return "ranks " + labelOf(ranks)
@@ -45,7 +48,10 @@ func whoIs(ranks []int) string {
 
 // labelOf is "4" or "4-7".
 func labelOf(ranks []int) string {
-	if len(ranks) == 1 {
+	switch len(ranks) {
+	case 0:
+		return "spare"
+	case 1:
 		return strconv.Itoa(ranks[0])
 	}
 	return fmt.Sprintf("%d-%d", ranks[0], ranks[len(ranks)-1])

@@ -26,15 +26,15 @@ type crew struct {
 	starter  *starter
 	guard    *guard // nil if there is none
 	null     *os.File
-	children []*child
 	forking  sync.RWMutex // held for reading while a process is started
 	scrapes  scrapes
 	stopping chan struct{} // closed by close
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	conns   map[*net.UnixConn]bool
-	closing bool
+	mu       sync.Mutex // guards what follows
+	children []*child   // by index, ascending; replaced as a whole
+	conns    map[*net.UnixConn]bool
+	closing  bool
 }
 
 // A crewJob is what a crew has to know of the job.
@@ -99,8 +99,36 @@ func (c *crew) add(m *child, in *os.File, out [2]*stream, raw [2]*os.File) error
 		files[1+i] = w
 	}
 	m.files = files
-	c.children = append(c.children, m)
+	c.mu.Lock()
+	c.children = append(slices.Clip(c.children), m)
+	c.mu.Unlock()
 	return nil
+}
+
+// all is the children now, by index.
+func (c *crew) all() []*child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.children
+}
+
+// more starts m, which add was given after start.
+func (c *crew) more(m *child) {
+	c.pump(m)
+	c.starter.work <- func() {
+		err := c.fork(m, unix.CPUSet{})
+		m.closeOurs()
+		c.started(m, err)
+	}
+}
+
+// pump begins to pass on what m will write.
+func (c *crew) pump(m *child) {
+	for i, s := range m.streams {
+		if s != nil {
+			m.pumps.Go(func() { s.pump(m.readers[i]) })
+		}
+	}
 }
 
 // start has every process started, by as many threads as there are cores.
@@ -113,11 +141,7 @@ func (c *crew) start() error {
 		}
 	}
 	for _, m := range c.children {
-		for i, s := range m.streams {
-			if s != nil {
-				m.pumps.Go(func() { s.pump(m.readers[i]) })
-			}
-		}
+		c.pump(m)
 	}
 	if len(c.job.guard) > 0 && len(c.children) > 0 {
 		var err error
@@ -161,11 +185,12 @@ func (c *crew) started(m *child, err error) {
 
 // child is the process of that index in the job; nil if it is not here.
 func (c *crew) child(process int) *child {
-	i, found := slices.BinarySearchFunc(c.children, process, func(m *child, p int) int { return m.index - p })
+	children := c.all()
+	i, found := slices.BinarySearchFunc(children, process, func(m *child, p int) int { return m.index - p })
 	if !found {
 		return nil
 	}
-	return c.children[i]
+	return children[i]
 }
 
 // close ends what is left when no process is. It waits.

@@ -315,7 +315,7 @@ func (d *deputy) leave() {
 		d.metrics.Close()
 	}
 	if d.crew != nil {
-		for _, m := range d.crew.children {
+		for _, m := range d.crew.all() {
 			m.kill(syscall.SIGKILL)
 		}
 		d.asked.Close()
@@ -346,8 +346,14 @@ func (d *deputy) do(m control.ToAgent) {
 			reply <- m.Answer.Text
 		}
 	case d.crew == nil: // what follows is about processes
+	case m.Spawn != nil:
+		if err := d.add(d.crew, *m.Spawn); err != nil {
+			d.forked(m.Spawn.Index, 0, err)
+			return
+		}
+		d.crew.more(d.crew.child(m.Spawn.Index))
 	case m.Start != nil:
-		for _, c := range d.crew.children {
+		for _, c := range d.crew.all() {
 			s := *m.Start
 			s.Process = c.index
 			c.send(control.Message{Start: &s})

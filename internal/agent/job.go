@@ -27,6 +27,7 @@ type Job struct {
 	Launch          Launch // how agents are started on other hosts
 	Dir             string // working directory of programs on other hosts that have none of their own. Empty means this one's.
 	Options         control.Options
+	Spares          int // processes without a rank, to which ranks can go
 
 	Stdin     *os.File // for the process of StdinRank; nil, and all others, read nothing
 	StdinRank int

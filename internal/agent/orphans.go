@@ -69,7 +69,7 @@ func (c *crew) bury() {
 	c.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
 	defer c.forking.Unlock()
 	for _, pid := range children() {
-		if !slices.ContainsFunc(c.children, func(m *child) bool { return m.is(pid) }) && !c.guard.is(pid) {
+		if !slices.ContainsFunc(c.all(), func(m *child) bool { return m.is(pid) }) && !c.guard.is(pid) {
 			unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}

@@ -27,6 +27,7 @@ type place interface {
 	startRanks(processes []int, s control.Start) // Process is filled in
 	send(process int, m control.Message) bool    // false: it does not read
 	kill(process int, sig syscall.Signal)
+	spawn(p *process) error // starts one more
 }
 
 func (c *crew) startRanks(processes []int, s control.Start) {
@@ -66,6 +67,9 @@ func layout(j Job) ([]*host, []*process, error) {
 	}
 	if len(all) == 0 {
 		return nil, nil, fmt.Errorf("the job has no ranks")
+	}
+	for range j.Spares {
+		all = append(all, &process{index: len(all), prog: &j.Programs[0], finished: map[int]control.RankReport{}})
 	}
 	hosts := make([]*host, len(j.Hosts))
 	for i, h := range j.Hosts {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -17,12 +18,14 @@ type process struct {
 	slot  int  // it is the slot-th there
 	reads bool // it has the job's standard input
 
+	path    string     // the file executed, on this host
 	streams [2]*stream // its output; nil if it writes past the agent
 
 	pid       int
 	hello     *control.Hello
 	addrs     []control.Addr // where others reach it, once it is ready
 	ready     bool
+	joined    bool // it was told Start
 	linkEnded bool
 	started   bool // it runs, or has run
 	exited    bool
@@ -34,7 +37,12 @@ type process struct {
 }
 
 // label names the process by its ranks: "4", "4-7".
-func (p *process) label() string { return labelOf(p.ranks) }
+func (p *process) label() string {
+	if len(p.ranks) == 0 {
+		return "spare" + strconv.Itoa(p.index)
+	}
+	return labelOf(p.ranks)
+}
 
 // who names the process for people: "rank 4", "ranks 4-7".
 func (p *process) who() string { return whoIs(p.ranks) }

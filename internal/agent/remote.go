@@ -323,19 +323,11 @@ func (a *Agent) runElsewhere() error {
 		}
 		run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
 		for _, i := range h.processes {
-			p := a.processes[i]
-			c, err := a.credentialsOf(p)
+			s, err := a.spawnOf(a.processes[i])
 			if err != nil {
 				return err
 			}
-			dir := p.prog.Dir
-			if !filepath.IsAbs(dir) {
-				dir = filepath.Join(a.job.Dir, dir)
-			}
-			run.Processes = append(run.Processes, control.Spawn{
-				Index: i, Ranks: p.ranks, Path: p.prog.Path, Args: p.prog.Args, Env: p.prog.Env, Dir: dir,
-				Input: p.reads, Credentials: c,
-			})
+			run.Processes = append(run.Processes, s)
 		}
 		h.place.(*remote).tell(control.ToAgent{Run: &run})
 		for _, i := range h.processes {
@@ -344,6 +336,28 @@ func (a *Agent) runElsewhere() error {
 			}
 		}
 	}
+	return nil
+}
+
+// spawnOf is how p is started on another host.
+func (a *Agent) spawnOf(p *process) (s control.Spawn, err error) {
+	c, err := a.credentialsOf(p)
+	dir := p.prog.Dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(a.job.Dir, dir)
+	}
+	return control.Spawn{
+		Index: p.index, Ranks: p.ranks, Path: p.prog.Path, Args: p.prog.Args, Env: p.prog.Env, Dir: dir,
+		Input: p.reads, Credentials: c,
+	}, err
+}
+
+func (r *remote) spawn(p *process) error {
+	s, err := r.a.spawnOf(p)
+	if err != nil {
+		return err
+	}
+	r.tell(control.ToAgent{Spawn: &s})
 	return nil
 }
 

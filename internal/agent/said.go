@@ -37,6 +37,12 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.letGo()
 	case m.Failed != nil:
 		a.rankFailed(p, *m.Failed)
+	case m.Saved != nil:
+		a.saved(p, *m.Saved)
+	case m.Arrived != nil:
+		a.arrived(p, *m.Arrived)
+	case m.Stayed != nil:
+		a.stayed(p, *m.Stayed)
 	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:
 		a.read(p, m.Report.Reading)
 	case m.Report != nil && m.Report.ID == 0:
@@ -74,7 +80,9 @@ func (a *Agent) readied(p *process, addrs []control.Addr) {
 	if a.ending {
 		return
 	}
-	if a.ready == len(a.processes) {
+	if a.toldStart {
+		a.joinLate(p)
+	} else if a.ready == len(a.processes) {
 		a.startRanks()
 	}
 	a.mixed()
@@ -83,13 +91,13 @@ func (a *Agent) readied(p *process, addrs []control.Addr) {
 // startRanks tells all processes what they are.
 func (a *Agent) startRanks() {
 	a.toldStart = true
-	all := make([]control.Process, len(a.processes))
-	for i, p := range a.processes {
-		all[i] = control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs}
+	for _, p := range a.processes {
+		p.joined = true
 	}
+	start := a.startOf()
 	for _, h := range a.hosts {
 		if len(h.processes) > 0 {
-			h.place.startRanks(h.processes, control.Start{Job: a.job.Name, Processes: all})
+			h.place.startRanks(h.processes, start)
 		}
 	}
 	a.detail("all processes are there; ranks start")

@@ -29,7 +29,7 @@ type scrape struct {
 // ends have nil.
 func (c *crew) scrape(ctx context.Context) map[int]*events.Reading {
 	s := &scrape{missing: map[int]bool{}, readings: map[int]*events.Reading{}, all: make(chan struct{})}
-	for _, m := range c.children {
+	for _, m := range c.all() {
 		s.readings[m.index] = nil
 	}
 	c.scrapes.mu.Lock()
@@ -39,7 +39,7 @@ func (c *crew) scrape(ctx context.Context) map[int]*events.Reading {
 		c.scrapes.open = map[uint64]*scrape{}
 	}
 	c.scrapes.open[id] = s
-	for _, m := range c.children { // an answer waits for mu
+	for _, m := range c.all() { // an answer waits for mu
 		if m.begun() && m.send(control.Message{Watch: &control.Watch{ID: id}}) {
 			s.missing[m.index] = true
 		}

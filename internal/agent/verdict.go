@@ -209,6 +209,8 @@ func (a *Agent) judge(p *process) {
 	a.running--
 	switch st := p.status; {
 	case a.ending:
+	case a.survives(p):
+		a.recover(p)
 	case a.interrupts > 0:
 		if a.code == 0 {
 			a.code = exitCode(st)

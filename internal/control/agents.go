@@ -8,7 +8,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 1
+const AgentVersion = 2
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -48,6 +48,7 @@ type FromAgent struct {
 // left there.
 type ToAgent struct {
 	Run    *Run      `json:",omitempty"`
+	Spawn  *Spawn    `json:",omitempty"` // one more, after Run
 	Start  *Start    `json:",omitempty"` // for all processes there; Start.Process is for the agent to set
 	Tell   *Said     `json:",omitempty"`
 	Kill   *Kill     `json:",omitempty"`

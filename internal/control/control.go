@@ -167,6 +167,7 @@ type Adopt struct {
 	Rank     int
 	Epoch    uint32
 	Snapshot string `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
+	Place    Place  // that map
 }
 
 // Depart has the process let a rank go to another at its next safe point. The answer
@@ -182,6 +183,7 @@ type Depart struct {
 type Arrived struct {
 	Rank  int
 	Epoch uint32
+	Whole bool  // its state has come, too, and it goes on
 	Bytes int64 // of its state
 	Stood int64 // ns from the safe point until here, in which it did not run. 0: not known
 }

@@ -115,7 +115,8 @@ func (b *Box) captureStream(s *stream) StreamState {
 
 // Adopt has the rank of c go on in this process, by a map of that epoch, from where
 // c was taken. The capsule is the engine's from now on. No other rank may be here.
-func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch) (*Box, error) {
+// moved is what else changes by that map.
+func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*Box, error) {
 	e.enter()
 	defer e.leave()
 	p := &e.peers[c.Rank]
@@ -149,6 +150,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch) (*Box, error) {
 	for i := range c.Streams {
 		b.resume(&c.Streams[i])
 	}
+	e.placeAll(moved)
 	e.learn(epoch)
 	return b, nil
 }

@@ -27,13 +27,17 @@ type Placement struct {
 func (e *Engine) Place(epoch topology.Epoch, moved ...Placement) {
 	e.enter()
 	defer e.leave()
+	e.placeAll(moved)
+	e.learn(epoch)
+}
+
+func (e *Engine) placeAll(moved []Placement) {
 	for _, m := range moved {
 		from, to := e.peers[m.Rank].link.Load(), e.links[m.Process]
 		if from != nil && to != nil && from != to { // neither one that has left this process, nor one that has come
 			e.rehome(m.Rank, from, to, m.Lost)
 		}
 	}
-	e.learn(epoch)
 }
 
 // learn notes that a map of that epoch is known. Polling is held.

@@ -23,6 +23,10 @@ const (
 	AllReady          Kind = "all-ready"
 	RankFinished      Kind = "rank-finished"
 	RankFailed        Kind = "rank-failed"
+	RankMoved         Kind = "rank-moved"
+	RankStayed        Kind = "rank-stayed"
+	RankArrived       Kind = "rank-arrived"
+	ProcessAdded      Kind = "process-added"
 	ProcessExited     Kind = "process-exited"
 	LinkPath          Kind = "link-path"
 	StrangerRefused   Kind = "stranger-refused"
@@ -54,6 +58,10 @@ var Kinds = []Description{
 	{Kind: AllReady, Means: "all can be reached; ranks start"},
 	{Kind: RankFinished, Means: "a rank has returned without an error", Host: true, Process: true, Rank: true},
 	{Kind: RankFailed, Means: "a rank has failed; text is its error", Host: true, Process: true, Rank: true, Payload: "failed"},
+	{Kind: RankMoved, Means: "a rank is in this process from now on; text says why", Host: true, Process: true, Rank: true, Payload: "moved"},
+	{Kind: RankArrived, Means: "a rank that moved has its state and goes on", Host: true, Process: true, Rank: true, Payload: "arrived"},
+	{Kind: RankStayed, Means: "a rank was to move and has not; text says why", Host: true, Process: true, Rank: true},
+	{Kind: ProcessAdded, Means: "a spare process was started in place of one that is used or was lost", Host: true, Process: true},
 	{Kind: ProcessExited, Means: "a process has ended; text says how", Host: true, Process: true, Payload: "exited"},
 	{Kind: LinkPath, Means: "the path in use from a process to another is this one now; seen while somebody watches", Host: true, Process: true, Payload: "path"},
 	{Kind: StrangerRefused, Means: "connections were refused; text is the reason of the last. At most one each second for each host and process", Host: true, Payload: "refused"},
@@ -84,6 +92,8 @@ type Event struct {
 	Started *Started `json:"started,omitempty"`
 	Exited  *Exited  `json:"exited,omitempty"`
 	Failed  *Failed  `json:"failed,omitempty"`
+	Moved   *Moved   `json:"moved,omitempty"`
+	Arrived *Arrived `json:"arrived,omitempty"`
 	Path    *Path    `json:"path,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
 	Signal  *Signal  `json:"signal,omitempty"`
@@ -130,6 +140,19 @@ type Exited struct {
 // Failed says how a rank failed.
 type Failed struct {
 	Code int `json:"code"` // for the exit of mpivrun
+}
+
+// Moved says where a rank was.
+type Moved struct {
+	From  int    `json:"from"`           // process
+	Epoch uint32 `json:"epoch"`          // of the map by which it is here
+	Lost  bool   `json:"lost,omitempty"` // that process is no more: the rank goes on from its last snapshot
+}
+
+// Arrived says what came with a rank.
+type Arrived struct {
+	Bytes int64 `json:"bytes"`           // of its state
+	Stood int64 `json:"stood,omitempty"` // ns in which it did not run, from its safe point on
 }
 
 // A Path is over what a process talks to another.

@@ -74,7 +74,9 @@ type slot struct {
 
 func (e *Event) slot() slot {
 	s := slot{kind: e.Kind, host: e.Host, process: -1, rank: -1, peer: -1}
-	if e.Process != nil {
+	if e.Kind == RankMoved || e.Kind == RankArrived || e.Kind == RankStayed {
+		s.host = ""
+	} else if e.Process != nil {
 		s.process = *e.Process
 	}
 	if e.Rank != nil {
@@ -92,10 +94,13 @@ func (s *State) Apply(e Event) bool {
 	if s.Job == nil && e.Kind != JobStarted && e.Kind != StreamCut {
 		return false
 	}
-	if e.Kind == JobStarted && s.Job != nil || e.Process != nil && s.process(e) == nil {
+	if e.Kind == JobStarted && s.Job != nil || e.Process != nil && s.process(e) == nil && !s.next(e) {
 		return false
 	}
-	if e.Rank != nil && (e.Process == nil || !slices.Contains(s.process(e).Ranks, *e.Rank)) {
+	if e.Rank != nil && (e.Process == nil || e.Kind != RankMoved && !slices.Contains(s.process(e).Ranks, *e.Rank)) {
+		return false
+	}
+	if e.Kind == RankMoved && (*e.Rank < 0 || *e.Rank >= s.Job.Ranks) {
 		return false
 	}
 	if e.Path != nil && (e.Path.Peer < 0 || e.Path.Peer >= len(s.Processes)) {
@@ -176,6 +181,14 @@ func (s *State) apply(e Event) {
 		p.advance()
 	case RankFailed:
 		p.Failed[*e.Rank] = e.Text
+	case RankMoved:
+		s.move(*e.Rank, p)
+	case ProcessAdded:
+		if p == nil {
+			s.add(e.Host, nil)
+			p = &s.Processes[len(s.Processes)-1]
+			p.allReady = true
+		}
 	case ProcessExited:
 		p.Exit = e.Text
 		p.advance()
@@ -205,10 +218,33 @@ func (s *State) begin(e Event) {
 	for _, name := range e.Job.Hosts {
 		s.Hosts = append(s.Hosts, Host{Name: name})
 	}
-	for i, p := range e.Job.Processes {
-		s.Processes = append(s.Processes, Process{Index: i, Host: p.Host, Ranks: p.Ranks, Phase: PhaseStarting,
-			Finished: map[int]bool{}, Failed: map[int]string{}, Paths: map[int]Path{}})
+	for _, p := range e.Job.Processes {
+		s.add(p.Host, p.Ranks)
 	}
+}
+
+func (s *State) add(host string, ranks []int) {
+	s.Processes = append(s.Processes, Process{Index: len(s.Processes), Host: host, Ranks: slices.Clone(ranks), Phase: PhaseStarting,
+		Finished: map[int]bool{}, Failed: map[int]string{}, Paths: map[int]Path{}})
+}
+
+// next tells whether e adds the next process.
+func (s *State) next(e Event) bool {
+	return e.Kind == ProcessAdded && *e.Process == len(s.Processes)
+}
+
+// move notes that rank is in process to now.
+func (s *State) move(rank int, to *Process) {
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		if k := slices.Index(p.Ranks, rank); k >= 0 {
+			p.Ranks = slices.Delete(p.Ranks, k, k+1)
+			delete(p.Finished, rank)
+			p.advance()
+		}
+	}
+	to.Ranks = append(to.Ranks, rank)
+	to.advance()
 }
 
 // reach is the job's next phase, if it has not come further.

@@ -99,12 +99,11 @@ func (f *Fabric) look() {
 func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
 	f.engine = e
 	f.mu.Lock()
+	f.pairs = make([]*pair, len(f.wanted))
 	for process := range addrs {
-		var p *pair
 		if process != f.opt.Process {
-			p = newPair(f, process, addrs[process])
+			f.pairs[process] = newPair(f, process, addrs[process])
 		}
-		f.pairs = append(f.pairs, p)
 	}
 	f.mu.Unlock()
 	for i := range f.opt.Networks {
@@ -125,12 +124,31 @@ func (f *Fabric) Close() {
 	f.done.Wait()
 }
 
+// Meet says where a process is that was started after this one.
+func (f *Fabric) Meet(process int, addrs []Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if was := f.pairs[process]; was != nil && (was.fenced || len(was.addrs) > 0) {
+		return
+	}
+	p := newPair(f, process, addrs)
+	if was := f.pairs[process]; was != nil {
+		p.generation, p.firm = was.generation, was.firm
+	}
+	f.pairs[process] = p
+	f.look()
+}
+
 // Fence ends the connection to a process that was declared dead, and refuses it
 // from now on.
 func (f *Fabric) Fence(process int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[process]
+	if p == nil {
+		p = newPair(f, process, nil)
+		f.pairs[process] = p
+	}
 	p.fenced = true
 	for path := range p.attempts {
 		p.drop(path)
@@ -232,6 +250,10 @@ func (f *Fabric) welcome(n *Network, conn transport.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[g.Process()]
+	if p == nil { // one that was started later, and has heard of this one first
+		p = newPair(f, g.Process(), nil)
+		f.pairs[g.Process()] = p
+	}
 	p.attached(p.find(n, conn.Peer()), g.Generation(), false)
 }
 

@@ -12,8 +12,10 @@ import (
 	"github.com/mpiv/mpiv/checkpoint"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 )
 
 // A Life is what a rank does in this process, from when it begins or comes until it
@@ -202,7 +204,7 @@ func (l *Life) file() string {
 
 // Arrived tells the agent that the rank has its state and goes on.
 func (l *Life) Arrived(bytes int64) {
-	m := control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Bytes: bytes}
+	m := control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Whole: true, Bytes: bytes}
 	if !l.From.left.IsZero() {
 		m.Stood = int64(time.Since(l.From.left))
 	}
@@ -212,6 +214,11 @@ func (l *Life) Arrived(bytes int64) {
 
 // place is told a map.
 func (p *Process) place(m control.Place) {
+	p.engine.Place(topology.Epoch(m.Epoch), p.placements(m)...)
+}
+
+// placements is what m changes, after it has fenced whom it says is lost.
+func (p *Process) placements(m control.Place) []engine.Placement {
 	for _, lost := range m.Lost {
 		p.fabric.Fence(lost)
 	}
@@ -219,7 +226,20 @@ func (p *Process) place(m control.Place) {
 	for i, r := range m.Ranks {
 		moved[i] = engine.Placement{Rank: topology.Rank(r.Rank), Process: r.Process, Lost: len(m.Lost) > 0}
 	}
-	p.engine.Place(topology.Epoch(m.Epoch), moved...)
+	return moved
+}
+
+// meet is told of a process that was started after this one.
+func (p *Process) meet(m control.Meet) { p.fabric.Meet(m.Index, p.reach(m.Process)) }
+
+// reach is where q can be reached from here.
+func (p *Process) reach(q control.Process) (addrs []fabric.Addr) {
+	for _, a := range q.Addrs {
+		if a.Class != topology.SameHost || q.Host == p.host {
+			addrs = append(addrs, fabric.Addr{Class: a.Class, Addr: transport.Addr(a.Addr)})
+		}
+	}
+	return addrs
 }
 
 // adopt takes a rank whose process was lost.
@@ -260,7 +280,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 		}}
 	}
 	var err error
-	l.Box, err = p.engine.Adopt(c, l.epoch)
+	l.Box, err = p.engine.Adopt(c, l.epoch, p.placements(m.Place)...)
 	return l, err
 }
 
@@ -436,6 +456,7 @@ func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error
 		}
 		return nil
 	}}
+	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch}})
 	m.p.live(l)
 	return nil
 }

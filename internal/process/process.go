@@ -49,6 +49,7 @@ type Process struct {
 	finished sync.WaitGroup
 
 	dir   string     // of the job
+	host  string     // this one's name
 	lives chan *Life // that begin here; never full
 	moves *moves
 
@@ -142,6 +143,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Log:      log,
 	}
 	own := s.Processes[p.index]
+	p.host = own.Host
 	onHost := make(map[string]int)
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
@@ -150,12 +152,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 			ranks[k] = topology.Rank(r)
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
-		for _, a := range q.Addrs {
-			if a.Class == topology.SameHost && q.Host != own.Host {
-				continue
-			}
-			addrs[i] = append(addrs[i], fabric.Addr{Class: a.Class, Addr: transport.Addr(a.Addr)})
-		}
+		addrs[i] = p.reach(q)
 		onHost[q.Host]++
 		cfg.Crowded = cfg.Crowded || onHost[q.Host] > q.Cores
 	}
@@ -215,6 +212,8 @@ func (p *Process) listenToAgent() {
 			p.agent.Send(control.Message{Report: &r}) // if that fails, Receive will
 		case m.Watch != nil:
 			p.watches <- *m.Watch
+		case m.Meet != nil:
+			p.meet(*m.Meet)
 		case m.Place != nil:
 			p.place(*m.Place)
 		case m.Adopt != nil:

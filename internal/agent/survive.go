@@ -1,0 +1,323 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// Ranks come and go: here is what the first agent does about it. The map is who has
+// which of process.ranks; each change is a new epoch, which all processes are told.
+
+// survival is what the agent knows of it. Owned by loop.
+type survival struct {
+	epoch     uint32
+	snapshots map[int]control.Saved // the last of each rank
+	lives     map[int]int           // by rank: how often it was recovered since its last snapshot
+	moving    map[int]*move         // by rank
+}
+
+// A move is one that goes on.
+type move struct {
+	rank     int
+	from, to *process
+	epoch    uint32
+	began    time.Time
+	told     []chan<- error // who asked for it
+}
+
+func newSurvival() survival {
+	return survival{epoch: 1, snapshots: map[int]control.Saved{}, lives: map[int]int{}, moving: map[int]*move{}}
+}
+
+// How often a rank may be recovered without reaching a snapshot, and how long a move
+// may take until its rank has left.
+const (
+	livesMost    = 8
+	movePatience = 10 * time.Second
+)
+
+// roomFor is how many processes more than it began with a job may come to have.
+func (a *Agent) roomFor() int {
+	if a.job.Options.Survive == "none" {
+		return 0
+	}
+	return 4096
+}
+
+// startOf is what a process that begins is told, but for which it is.
+func (a *Agent) startOf() control.Start {
+	all := make([]control.Process, len(a.processes))
+	for i, p := range a.processes {
+		all[i] = a.about(p)
+	}
+	return control.Start{Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.epoch}
+}
+
+func (a *Agent) about(p *process) control.Process {
+	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs}
+	if p.exited || p.judged {
+		q.Addrs = nil
+	}
+	return q
+}
+
+// survives tells whether the job goes on though p has died.
+func (a *Agent) survives(p *process) bool {
+	st := p.status
+	return a.job.Options.Survive == "crashes" && a.toldStart && a.interrupts == 0 && !a.mourning && p.hello != nil && !p.failed &&
+		st.Signaled() && !(st.Signal() == syscall.SIGPIPE && p.unread())
+}
+
+// recover has the ranks of p, which has died, go on in spare processes.
+func (a *Agent) recover(p *process) {
+	why := a.obituary(p)
+	targets := make(map[int]*process)
+	for _, r := range p.ranks {
+		s := a.spareFor(p, targets)
+		if s == nil {
+			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: why + "; there is no spare process left for it (--spares)"})
+			return
+		}
+		if a.survival.lives[r]++; a.survival.lives[r] > livesMost {
+			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why, a.survival.lives[r], r)})
+			return
+		}
+		targets[r] = s
+	}
+	s := &a.survival
+	s.epoch++
+	place := control.Place{Epoch: s.epoch, Lost: []int{p.index}}
+	ranks := p.ranks
+	p.ranks = nil
+	for _, r := range ranks {
+		if m := s.moving[r]; m != nil {
+			a.endMove(m, fmt.Errorf("its process has died: %s", why))
+		}
+		delete(p.finished, r)
+		to := targets[r]
+		to.ranks = []int{r}
+		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
+		a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: why, Moved: &events.Moved{From: p.index, Epoch: s.epoch, Lost: true}})
+		from := "from the beginning"
+		if snap, ok := s.snapshots[r]; ok {
+			from = fmt.Sprintf("from snapshot %d", snap.Number)
+		}
+		a.warn("%s: rank %d goes on %s in process %d%s", why, r, from, to.index, a.onHost(to))
+	}
+	for _, q := range a.everyone() {
+		own := place
+		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
+		if !adopts {
+			q.send(control.Message{Place: &own})
+			continue
+		}
+		r := q.ranks[0]
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Place: place}})
+	}
+	a.refill()
+}
+
+// spareFor is a process without a rank that can take one of p; nil if there is none.
+func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
+	var best *process
+	for _, q := range a.processes {
+		free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q != p && q.prog == p.prog
+		for _, t := range taken {
+			free = free && t != q
+		}
+		for _, m := range a.survival.moving {
+			free = free && m.to != q
+		}
+		if free && (best == nil || best.host != p.host && q.host == p.host) {
+			best = q
+		}
+	}
+	return best
+}
+
+// refill starts processes until there are as many spares as the job wants.
+func (a *Agent) refill() {
+	spares := 0
+	for _, q := range a.processes {
+		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded {
+			spares++
+		}
+	}
+	for ; spares < a.job.Spares && len(a.processes) < a.first+a.roomFor() && !a.ending; spares++ {
+		h := a.hosts[0]
+		for _, other := range a.hosts {
+			if !other.lost && other.place != nil && len(other.processes) > 0 && a.sparesOn(other) < a.sparesOn(h) {
+				h = other
+			}
+		}
+		p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: len(h.processes), path: a.processes[0].path, finished: map[int]control.RankReport{}}
+		if err := a.outputOf(p, a.screens); err != nil {
+			a.warn("start a spare process: %v", err)
+			return
+		}
+		a.processes = append(a.processes, p)
+		h.processes = append(h.processes, p.index)
+		a.running++
+		a.emitOf(p, events.Event{Kind: events.ProcessAdded})
+		if err := h.place.spawn(p); err != nil {
+			a.forked(p, 0, err)
+		}
+	}
+}
+
+func (a *Agent) sparesOn(h *host) (n int) {
+	for _, i := range h.processes {
+		if q := a.processes[i]; len(q.ranks) == 0 && !q.exited {
+			n++
+		}
+	}
+	return n
+}
+
+// joinLate has p, which was started after the others, take part.
+func (a *Agent) joinLate(p *process) {
+	for _, q := range a.everyone() {
+		if q != p {
+			q.send(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}})
+		}
+	}
+	start := a.startOf()
+	start.Process = p.index
+	p.send(control.Message{Start: &start})
+	p.joined = true
+}
+
+// saved is told that there is a snapshot.
+func (a *Agent) saved(p *process, s control.Saved) {
+	if !slices.Contains(p.ranks, s.Rank) || filepath.Dir(s.File) == "" {
+		return
+	}
+	a.survival.snapshots[s.Rank] = s
+	delete(a.survival.lives, s.Rank)
+}
+
+// move begins to move a rank to a spare process; told gets how it ends. to nil: any.
+func (a *Agent) move(rank int, host string, told chan<- error) {
+	from := a.processOf(rank)
+	switch {
+	case from == nil:
+		told <- fmt.Errorf("there is no rank %d", rank)
+		return
+	case a.job.Options.Survive == "none":
+		told <- errors.New("the job runs with --survive none: its ranks cannot be moved")
+		return
+	case !a.toldStart || a.ending:
+		told <- errors.New("the job has not started yet, or is ending")
+		return
+	case a.survival.moving[rank] != nil:
+		told <- fmt.Errorf("rank %d is being moved already", rank)
+		return
+	case len(from.finished) > 0:
+		told <- fmt.Errorf("rank %d has finished", rank)
+		return
+	}
+	to := a.spareOn(from, host)
+	if to == nil {
+		where := ""
+		if host != "" {
+			where = " on host " + host
+		}
+		told <- fmt.Errorf("there is no spare process%s: start the job with --spares", where)
+		return
+	}
+	s := &a.survival
+	s.epoch++
+	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: []chan<- error{told}}
+	s.moving[rank] = m
+	from.send(control.Message{Depart: &control.Depart{Rank: rank, To: to.index, Epoch: m.epoch, Patience: movePatience}})
+}
+
+// spareOn is a spare process for a rank of p on a host; on any if that is empty.
+func (a *Agent) spareOn(p *process, host string) *process {
+	if host == "" {
+		return a.spareFor(p, nil)
+	}
+	for _, h := range a.hosts {
+		if h.name == host {
+			twin := *p
+			twin.host = h
+			if s := a.spareFor(&twin, map[int]*process{-1: p}); s != nil && s.host == h {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Agent) processOf(rank int) *process {
+	for _, p := range a.processes {
+		if slices.Contains(p.ranks, rank) {
+			return p
+		}
+	}
+	return nil
+}
+
+// arrived is told that a rank goes on in p.
+func (a *Agent) arrived(p *process, m control.Arrived) {
+	mv := a.survival.moving[m.Rank]
+	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
+		mv.from.ranks = slices.DeleteFunc(mv.from.ranks, func(r int) bool { return r == m.Rank })
+		p.ranks = []int{m.Rank}
+		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
+		for _, q := range a.everyone() {
+			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})
+		}
+		return
+	}
+	if !m.Whole || !slices.Contains(p.ranks, m.Rank) {
+		return
+	}
+	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
+	a.detail("rank %d goes on in process %d: %d bytes of state, it stood still for %v", m.Rank, p.index, m.Bytes, time.Duration(m.Stood))
+	if mv != nil {
+		a.endMove(mv, nil)
+	}
+}
+
+// stayed is told that a rank has not left.
+func (a *Agent) stayed(p *process, m control.Stayed) {
+	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
+		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
+		// The epoch is not used: an empty map, so that none is missing.
+		for _, q := range a.everyone() {
+			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch}})
+		}
+		a.endMove(mv, errors.New(m.Reason))
+	}
+}
+
+func (a *Agent) endMove(m *move, err error) {
+	delete(a.survival.moving, m.rank)
+	for _, c := range m.told {
+		c <- err
+	}
+}
+
+// spawn starts p on this host.
+func (c *crew) spawn(p *process) error {
+	a := c.owner.(local).a // a deputy's crew is not asked this way
+	m := &child{index: p.index, prog: p.prog, path: p.path}
+	var err error
+	if m.credentials, err = a.credentialsOf(p); err != nil {
+		return err
+	}
+	if err := a.crew.add(m, nil, p.streams, [2]*os.File{}); err != nil {
+		return err
+	}
+	a.crew.more(m)
+	return nil
+}
