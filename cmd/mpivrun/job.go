@@ -17,6 +17,14 @@ import (
 // of the finger would be worse.
 const processesPerCore = 16
 
+// level is what ranks outlive.
+func (r *run) level() string {
+	if r.Survive == "" && r.Spares > 0 {
+		return "crashes"
+	}
+	return r.Survive
+}
+
 // job is what r asks for, on m. Hosts are those of r's hostfile and --host.
 func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	j := agent.Job{
@@ -24,8 +32,9 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
 		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
-		Quiet: r.Quiet, Verbose: r.Verbose,
-		Options: control.Options{Survive: r.Survive, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
+		Spares: r.Spares,
+		Quiet:  r.Quiet, Verbose: r.Verbose,
+		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
 		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
 	}
 	if r.Targets != "" && r.Metrics == "" {

@@ -33,6 +33,8 @@ type run struct {
 	Insecure        bool
 	Bind            string
 	Survive         string
+	Spares          int
+	Snapshot        time.Duration
 	Transports      []string
 	Relays          []string
 	LogBytes        int
@@ -171,14 +173,26 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Timeout) }},
-	{names: []string{"survive"}, value: "moves|none", help: "what messages outlive (default moves)",
+	{names: []string{"survive"}, value: "none|moves|crashes", help: "what ranks outlive: nothing, being moved, or the death of their process (default moves, with --spares crashes)",
 		set: func(r *run, _ *program, v string) error {
-			if v == "crashes" || v == "report" {
-				return errors.New("this level is not built yet; there are moves and none")
+			if v == "report" {
+				return errors.New("this level is not built yet; there are none, moves and crashes")
 			}
-			return oneOf(&r.Survive, v, "moves", "none")
+			return oneOf(&r.Survive, v, "none", "moves", "crashes")
 		},
 		render: func(r *run, _ *program) []string { return given(r.Survive) }},
+	{names: []string{"spares"}, value: "N", help: "processes without a rank, to which ranks can go (default 0)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Spares, err = number(v, 0, maxRanks)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.Spares) }},
+	{names: []string{"snapshot"}, value: "SECONDS", help: "how often each rank's state is saved, with --survive crashes (default 2)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Snapshot, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return lasting(r.Snapshot) }},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
@@ -245,7 +259,7 @@ var options = []option{
 
 // later is what people may expect of an option that is not there.
 var later = map[string]string{
-	"spares": "spare processes come with a later version", "chaos": "faults to order come with a later version",
+	"chaos":     "faults to order come with a later version",
 	"contracts": "contracts come with a later version", "rank-by": "ranks are numbered as --map-by places them",
 	"mca": "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
 	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",

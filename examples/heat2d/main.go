@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math"
 
@@ -17,7 +18,9 @@ import (
 func main() { mpiv.Main(run) }
 
 func run(ctx context.Context, world *mpiv.Comm) error {
-	steps, checksum, err := solve(ctx, world, 200, 1e-4)
+	tolerance := flag.Float64("tolerance", 1e-4, "by how much no point may change in the last step")
+	flag.Parse()
+	steps, checksum, err := solve(ctx, world, 200, *tolerance)
 	if err == nil && world.Rank() == 0 {
 		fmt.Printf("200 x 200 points: %d steps, checksum %016x\n", steps, checksum)
 	}
@@ -39,8 +42,17 @@ func solve(ctx context.Context, world *mpiv.Comm, n int, tolerance float64) (ste
 	}
 	p := newPlate(n, dims, grid.Rank()/dims[1], grid.Rank()%dims[1])
 	change, sum := []float64{math.Inf(1)}, []uint64{0}
+	state := world.State()
+	state.Protect("steps", &steps)
+	state.Protect("change", &change)
+	state.Protect("points", &p.now)
+	state.Protect("next", &p.next)
+	err = state.Restore(ctx)
 	for ; err == nil && change[0] > tolerance; steps++ {
-		if err = p.exchange(ctx, grid); err == nil {
+		if err = state.SafePoint(ctx); err == nil {
+			err = p.exchange(ctx, grid)
+		}
+		if err == nil {
 			err = mpiv.Allreduce(ctx, world, []float64{p.step()}, change, mpiv.Max)
 		}
 	}

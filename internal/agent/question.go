@@ -17,7 +17,10 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain" or "abort"
+	Op string // "ps", "watch", "explain", "move" or "abort"
+
+	Rank int    `json:",omitempty"` // move: which
+	Host string `json:",omitempty"` // move: where to. Empty: wherever there is a spare process
 }
 
 // An Answer to a Question. What does not belong to it is empty.
@@ -28,7 +31,14 @@ type Answer struct {
 	Poll        bool               `json:",omitempty"` // watch: not from here; ask ps again and again
 	Explanation *waits.Explanation `json:",omitempty"` // explain
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
+	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
 	Silent      []int              `json:",omitempty"` // ranks whose process did not answer in time
+}
+
+// Moved is where a rank is.
+type Moved struct {
+	Process int
+	Host    string
 }
 
 // questionTime is what a question may take, asking and answering.
@@ -41,6 +51,7 @@ func (a *Agent) serveQuestion(c *net.UnixConn) {
 	if json.NewDecoder(c).Decode(&q) != nil {
 		return
 	}
+	c.SetDeadline(time.Now().Add(q.time()))
 	if q.Op == "watch" {
 		a.serveWatch(c)
 		return
@@ -59,6 +70,26 @@ func (a *Agent) serveQuestion(c *net.UnixConn) {
 	json.NewEncoder(c).Encode(ans)
 }
 
+// time is what the question may take. A move waits for a safe point.
+func (q Question) time() time.Duration {
+	if q.Op == "move" {
+		return moveTime
+	}
+	return questionTime
+}
+
+// moveAsked moves the rank that q is about, and answers when it goes on.
+func (a *Agent) moveAsked(q Question, reply chan<- Answer) {
+	a.move(q.Rank, q.Host, func(err error) {
+		if err != nil {
+			reply <- Answer{Error: err.Error()}
+			return
+		}
+		p := a.processOf(q.Rank)
+		reply <- Answer{Moved: &Moved{Process: p.index, Host: p.host.name}}
+	})
+}
+
 // answer answers q, once.
 func (a *Agent) answer(q Question, reply chan<- Answer) {
 	switch q.Op {
@@ -73,6 +104,8 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
 			reply <- Answer{Explanation: &e, Proven: proven, Silent: ranksOf(silent)}
 		})
+	case "move":
+		a.moveAsked(q, reply)
 	case "abort":
 		a.fail(verdict{code: 1, text: "the job was ended by mpivrun abort"})
 		reply <- Answer{}
@@ -97,7 +130,7 @@ func Ask(dir string, q Question) (Answer, error) {
 		return ans, fmt.Errorf("ask job %s: %w", filepath.Base(dir), err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(questionTime))
+	c.SetDeadline(time.Now().Add(q.time()))
 	if err := json.NewEncoder(c).Encode(q); err != nil {
 		return ans, fmt.Errorf("ask job %s: %w", filepath.Base(dir), err)
 	}

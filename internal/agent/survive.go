@@ -30,7 +30,7 @@ type move struct {
 	from, to *process
 	epoch    uint32
 	began    time.Time
-	told     []chan<- error // who asked for it
+	told     func(error) // who asked for it
 }
 
 func newSurvival() survival {
@@ -42,6 +42,7 @@ func newSurvival() survival {
 const (
 	livesMost    = 8
 	movePatience = 10 * time.Second
+	moveTime     = movePatience + 20*time.Second // for its state to arrive, too
 )
 
 // roomFor is how many processes more than it began with a job may come to have.
@@ -204,24 +205,25 @@ func (a *Agent) saved(p *process, s control.Saved) {
 	delete(a.survival.lives, s.Rank)
 }
 
-// move begins to move a rank to a spare process; told gets how it ends. to nil: any.
-func (a *Agent) move(rank int, host string, told chan<- error) {
+// move begins to move a rank to a spare process on a host, or on any if that is
+// empty; told is called when it has ended.
+func (a *Agent) move(rank int, host string, told func(error)) {
 	from := a.processOf(rank)
 	switch {
 	case from == nil:
-		told <- fmt.Errorf("there is no rank %d", rank)
+		told(fmt.Errorf("there is no rank %d", rank))
 		return
 	case a.job.Options.Survive == "none":
-		told <- errors.New("the job runs with --survive none: its ranks cannot be moved")
+		told(errors.New("the job runs with --survive none: its ranks cannot be moved"))
 		return
 	case !a.toldStart || a.ending:
-		told <- errors.New("the job has not started yet, or is ending")
+		told(errors.New("the job has not started yet, or is ending"))
 		return
 	case a.survival.moving[rank] != nil:
-		told <- fmt.Errorf("rank %d is being moved already", rank)
+		told(fmt.Errorf("rank %d is being moved already", rank))
 		return
 	case len(from.finished) > 0:
-		told <- fmt.Errorf("rank %d has finished", rank)
+		told(fmt.Errorf("rank %d has finished", rank))
 		return
 	}
 	to := a.spareOn(from, host)
@@ -230,12 +232,12 @@ func (a *Agent) move(rank int, host string, told chan<- error) {
 		if host != "" {
 			where = " on host " + host
 		}
-		told <- fmt.Errorf("there is no spare process%s: start the job with --spares", where)
+		told(fmt.Errorf("there is no spare process%s: start the job with --spares", where))
 		return
 	}
 	s := &a.survival
 	s.epoch++
-	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: []chan<- error{told}}
+	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: told}
 	s.moving[rank] = m
 	from.send(control.Message{Depart: &control.Depart{Rank: rank, To: to.index, Epoch: m.epoch, Patience: movePatience}})
 }
@@ -302,9 +304,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 
 func (a *Agent) endMove(m *move, err error) {
 	delete(a.survival.moving, m.rank)
-	for _, c := range m.told {
-		c <- err
-	}
+	m.told(err)
 }
 
 // spawn starts p on this host.

@@ -149,7 +149,7 @@ func (s *survival) close() {
 	}
 }
 
-// start makes the engine of a process, which knows the newest map.
+// start makes the engine of a process. It knows the map before the newest.
 func (s *survival) start(process int) *engine.Engine {
 	cfg := engine.Config{
 		Process: process, Processes: s.first, Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
@@ -166,7 +166,7 @@ func (s *survival) start(process int) *engine.Engine {
 			moved = append(moved, engine.Placement{Rank: topology.Rank(r), Process: at})
 		}
 	}
-	e.Place(s.epoch, moved...)
+	e.Place(max(s.epoch-1, 1), moved...)
 	return e
 }
 
