@@ -15,11 +15,14 @@ import (
 	"github.com/mpiv/mpiv/mpiv"
 )
 
-func main() { mpiv.Main(run) }
+var tolerance = flag.Float64("tolerance", 1e-4, "by how much no point may change in the last step")
+
+func main() {
+	flag.Parse()
+	mpiv.Main(run)
+}
 
 func run(ctx context.Context, world *mpiv.Comm) error {
-	tolerance := flag.Float64("tolerance", 1e-4, "by how much no point may change in the last step")
-	flag.Parse()
 	steps, checksum, err := solve(ctx, world, 200, *tolerance)
 	if err == nil && world.Rank() == 0 {
 		fmt.Printf("200 x 200 points: %d steps, checksum %016x\n", steps, checksum)

@@ -163,6 +163,7 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	}
 	b.streams.all(func(s *stream) { b.abandonLog(s) })
 	e.left.Store(max(e.left.Load(), uint32(epoch)))
+	e.leftTo = append(e.leftTo, to.process)
 }
 
 // abandonLog empties the log of a stream whose rank has left.

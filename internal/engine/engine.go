@@ -139,6 +139,7 @@ type Engine struct {
 	opened  *Box       // whose mu is held, within a poll; guarded by polling
 	pulling int        // pulls under way; guarded by polling
 	leaving departures // guarded by polling
+	leftTo  []int      // processes to which ranks have left this one; guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole

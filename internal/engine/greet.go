@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -175,7 +176,7 @@ func (g *Greeter) check(hello wire.Greeting) error {
 		return fmt.Errorf("version %d of the format on the wire, this process has %d: start all processes from the same build", hello.Version, wire.Version)
 	case process >= len(g.e.links) || g.e.links[process] == nil:
 		return fmt.Errorf("there is no process %d", process)
-	case hello.Epoch < g.e.left.Load() || hello.Left > g.e.epoch.Load():
+	case !g.e.sameRanks(hello):
 		return fmt.Errorf("process %d knows map %d, and let a rank go by map %d; this process knows map %d: one of the two has to learn of a newer map first", process, hello.Epoch, hello.Left, g.e.epoch.Load())
 	case g.vouched != Anybody && process != g.vouched:
 		return &ImpostorError{Peer: g.conn.Peer(), Claimed: process, Proved: g.vouched}
@@ -183,6 +184,14 @@ func (g *Greeter) check(hello wire.Greeting) error {
 		return fmt.Errorf("process %d answers where process %d was dialed", process, g.expected)
 	}
 	return nil
+}
+
+// sameRanks tells whether neither end thinks that a rank is here, or there, which has
+// left: it must learn of that first. That does not hold for who takes the rank, nor
+// for who has none. Polling is held.
+func (e *Engine) sameRanks(hello wire.Greeting) bool {
+	known := hello.Epoch >= e.left.Load() || slices.Contains(e.leftTo, int(hello.Process))
+	return known && (hello.Left <= e.epoch.Load() || len(*e.boxes.Load()) == 0)
 }
 
 func (g *Greeter) refuse(err error) {
