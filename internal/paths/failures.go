@@ -24,6 +24,7 @@ func (p *Pair) lost(err error) {
 		return
 	}
 	u, stalled := p.using, p.stalled
+	network := stalled || silenced(err)
 	p.using, p.stalled = -1, false
 	switch {
 	case stalled:
@@ -37,7 +38,7 @@ func (p *Pair) lost(err error) {
 	if err == nil {
 		err = errors.New("the connection broke")
 	}
-	p.blame(u, err)
+	p.blame(u, err, network)
 	p.hurry(u)
 }
 
@@ -50,24 +51,25 @@ func (p *Pair) hurry(but int) {
 	}
 }
 
-// blame notes that a path failed while in use. A path that fails again soon after it
-// was rejoined is kept out for longer each time, so that one which carries a
-// greeting and nothing else does not hold up the pair again and again.
-func (p *Pair) blame(path int, err error) {
+// blame notes that a path failed while in use. If it is its network that has, as
+// far as one can tell, all paths over that are kept out together; a path that failed
+// by itself does not keep out the others.
+func (p *Pair) blame(path int, err error, network bool) {
 	r := &p.routes[path]
-	r.dead, r.err, r.failures = p.now, err, 0
+	r.dead, r.err, r.failures, r.left = p.now, err, 0, true
 	r.pace, r.paced = [2]float64{}, time.Time{}
 	r.next = p.now.Add(firstProbe)
 	if len(p.routes) == 1 {
 		r.next = p.now
 	}
-	if r.back && p.now.Sub(r.joined) < provenFor {
-		r.out = min(max(2*r.out, firstHold), longestOut)
-		r.hold, r.slow = p.now.Add(r.out), false
-	} else {
-		r.out = 0
+	at := &r.own
+	if network {
+		at = r.net
 	}
-	r.left = true
+	if at.fail(p.now) && at == &r.own {
+		r.slow = false
+	}
+	p.condemn(path)
 }
 
 // failed: an attempt has.
@@ -78,6 +80,7 @@ func (p *Pair) failed(path int, err error) {
 	r.failures++
 	if path != p.using && r.dead.IsZero() && !answered {
 		r.dead = p.now
+		p.condemn(path)
 	}
 	first, last := firstProbe, lastProbe
 	if p.pressed() {

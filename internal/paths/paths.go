@@ -162,12 +162,10 @@ type route struct {
 	paced    time.Time // when pace was measured
 	faster   time.Duration
 
-	joined time.Time     // when it was last in use from
-	left   bool          // it failed while in use, at some time
-	back   bool          // it was joined after that
-	out    time.Duration // for how long it was kept out last
-	hold   time.Time     // planned changes do not take it before
-	slow   bool          // hold is for that: forget its pace then
+	own  standing
+	net  *standing // of its network; own's if it shares none
+	left bool      // it failed while in use, at some time
+	slow bool      // own.hold is for that: forget its pace then
 }
 
 // A Pair is the paths between this process and another. Its methods are for one
@@ -201,8 +199,17 @@ func New(cfg Config) *Pair {
 		cfg.Patience = 30 * time.Second
 	}
 	p := &Pair{cfg: cfg, using: -1, last: -1, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
-	for _, path := range cfg.Paths {
-		p.routes = append(p.routes, route{Path: path})
+	p.routes = make([]route, len(cfg.Paths))
+	nets := make(map[string]*standing)
+	for i, path := range cfg.Paths {
+		r := &p.routes[i]
+		r.Path, r.net = path, &r.own
+		if path.Network != "" {
+			if nets[path.Network] == nil {
+				nets[path.Network] = new(standing)
+			}
+			r.net = nets[path.Network]
+		}
 	}
 	return p
 }

@@ -24,15 +24,21 @@ func (p *Pair) attached(in Attached) {
 	}
 	if u := p.last; u >= 0 && u != path {
 		p.switches++
-		// That the other end leaves a better path says as much as that this end does.
+		// What falls silent and is left for another network has lost its own. That the
+		// other end leaves a better path says as much as that this end does; it would
+		// have tried another path on the same network first, had that not been silent.
+		network, theirs := !p.related(u, path), !dialed && path > u
 		switch w := &p.routes[u]; {
 		case !w.dead.IsZero():
+			if theirs && network {
+				w.net.fail(p.now)
+			}
 		case dialed && p.fled != "":
-			p.blame(u, errors.New(p.fled))
+			p.blame(u, errors.New(p.fled), network)
 		case !dialed && p.stalled:
-			p.blame(u, errors.New(p.stall))
-		case !dialed && path > u:
-			p.blame(u, errLeft)
+			p.blame(u, errors.New(p.stall), network)
+		case theirs:
+			p.blame(u, errLeft, network)
 		}
 	}
 	if r.state == taking && dialed || r.state == dialing || r.state == ready {
@@ -42,7 +48,7 @@ func (p *Pair) attached(in Attached) {
 		r.state = idle
 	}
 	r.failures, r.dead, r.next = 0, time.Time{}, time.Time{}
-	r.joined, r.back = p.now, r.left
+	p.join(path)
 	p.using, p.last, p.since, p.why, p.lastTick = path, path, p.now, why, p.now
 	p.wanted, p.stalled, p.everUsed = time.Time{}, false, true
 	for i := range p.routes {
@@ -114,7 +120,7 @@ func (p *Pair) known(r *route) bool { return !r.paced.IsZero() && p.now.Sub(r.pa
 func (p *Pair) better(path int) string {
 	u, q := &p.routes[p.using], &p.routes[path]
 	switch {
-	case path == p.using || u.stable || p.now.Before(q.hold):
+	case path == p.using || u.stable || p.now.Before(p.heldUntil(path)):
 		return ""
 	case q.slow: // it has been out for long enough to be tried again
 		q.slow, q.pace, q.paced = false, [2]float64{}, time.Time{}
@@ -213,8 +219,8 @@ func (p *Pair) related(i, j int) bool {
 func (p *Pair) exclude(path int) {
 	r := &p.routes[path]
 	out := slowHold
-	if r.slow || r.out >= slowHold && p.now.Sub(r.hold) < r.out {
-		out = min(2*r.out, slowHolds)
+	if r.slow || r.own.out >= slowHold && p.now.Sub(r.own.hold) < r.own.out {
+		out = min(2*r.own.out, slowHolds)
 	}
-	r.out, r.hold, r.slow = out, p.now.Add(out), true
+	r.own.out, r.own.hold, r.slow = out, p.now.Add(out), true
 }

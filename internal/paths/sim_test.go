@@ -72,7 +72,10 @@ type faulty struct {
 	tally
 }
 
+// A net is what a path goes over. It breaks by itself; those of one carrier fall
+// silent together.
 type net struct {
+	carrier         int
 	silent, refuses bool
 	up              time.Time // since then
 	rate            float64
@@ -100,10 +103,17 @@ func newFaulty(seed uint64, calm bool) *faulty {
 	w := &faulty{rng: rand.New(rand.NewPCG(seed, 1)), start: time.Unix(1_700_000_000, 0), calm: calm}
 	w.now, w.lastFault = w.start, w.start
 	var all []Path
+	each := 1 + w.rng.IntN(2)
 	for i := range 2 + w.rng.IntN(3) {
 		class := topology.SAN + topology.Class(min(i, 2))
-		all = append(all, Path{Name: fmt.Sprint(class, i), Class: class})
-		w.nets = append(w.nets, net{up: w.start, rate: []float64{1000, 100, 50, 20}[i]})
+		for j := range each {
+			path := Path{Name: fmt.Sprint(class, i, "/", j), Class: class}
+			if each > 1 {
+				path.Network = fmt.Sprint(i)
+			}
+			all = append(all, path)
+			w.nets = append(w.nets, net{carrier: i, up: w.start, rate: []float64{1000, 100, 50, 20}[i]})
+		}
 	}
 	for i := range w.ends {
 		w.ends[i] = &end{pair: New(Config{Paths: all, Plans: i == 0, Seed: seed + uint64(i)}), using: -1, attempt: make([]int, len(all))}
@@ -111,13 +121,16 @@ func newFaulty(seed uint64, calm bool) *faulty {
 	return w
 }
 
-func (w *faulty) run() error {
+func (w *faulty) run() error { return w.runFor(3*time.Minute, w.fault) }
+
+// runFor has both ends do what they do, and breaks what fault breaks.
+func (w *faulty) runFor(d time.Duration, fault func()) error {
 	for _, e := range w.ends {
 		if err := w.step(e, Want{}); err != nil {
 			return err
 		}
 	}
-	for w.now.Sub(w.start) < 3*time.Minute {
+	for w.now.Sub(w.start) < d {
 		w.now = w.now.Add(time.Millisecond)
 		for i := 0; i < len(w.later); i++ {
 			if e := w.later[i]; !e.at.After(w.now) {
@@ -126,7 +139,7 @@ func (w *faulty) run() error {
 				e.do()
 			}
 		}
-		w.fault()
+		fault()
 		if w.now.UnixMilli()%5 == 0 {
 			for _, e := range w.ends {
 				if err := w.step(e, Tick{w.reading(e)}); err != nil {
@@ -310,8 +323,15 @@ func (w *faulty) fault() {
 	heals := 100 + w.rng.IntN(4000)
 	switch w.rng.IntN(3) {
 	case 0:
-		n.silent = true
+		w.silence(n.carrier, true)
 		w.stalls++
+		w.after(heals, func() {
+			w.silence(n.carrier, false)
+			if w.calm {
+				w.lastFault = w.now
+			}
+		})
+		return
 	case 1:
 		n.refuses = true
 		w.breaks++
@@ -328,11 +348,21 @@ func (w *faulty) fault() {
 		return
 	}
 	w.after(heals, func() {
-		n.silent, n.refuses, n.up = false, false, w.now
+		n.refuses, n.up = false, w.now
 		if w.calm {
 			w.lastFault = w.now
 		}
 	})
+}
+
+// silence has all paths over a carrier fall silent, or ends that.
+func (w *faulty) silence(carrier int, silent bool) {
+	for i := range w.nets {
+		if n := &w.nets[i]; n.carrier == carrier {
+			n.silent = silent
+			n.up = w.now
+		}
+	}
 }
 
 // check is what must hold at any time.
@@ -385,9 +415,8 @@ func (w *faulty) check() error {
 	if n := len(w.switches); quiet > 5*time.Second && n > 2 && w.now.Sub(w.switches[n-3]) < 5*time.Second {
 		return fmt.Errorf("three changes in 5 s without a fault: %+v", a.pair.Status(w.now))
 	}
-	r := &a.pair.routes[0]
 	if a.using != 0 && quiet > 2*time.Second && w.nets[0].works() && w.now.Sub(w.nets[0].up) > 2*time.Second &&
-		w.now.After(r.hold.Add(2*time.Second)) && w.nets[0].rate >= w.nets[a.using].rate {
+		w.now.After(a.pair.heldUntil(0).Add(2*time.Second)) && w.nets[0].rate >= w.nets[a.using].rate {
 		return fmt.Errorf("the best path is well for %v and not in use: %+v", w.now.Sub(w.nets[0].up), a.pair.Status(w.now))
 	}
 	return nil

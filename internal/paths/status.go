@@ -49,8 +49,8 @@ func (p *Pair) describe(i int, now time.Time) string {
 		text = fmt.Sprintf("dead since %v (%v)", round(now.Sub(r.dead)), r.err)
 	}
 	at := r.next
-	if r.hold.After(at) {
-		at = r.hold
+	if held := p.heldUntil(i); held.After(at) {
+		at = held
 	}
 	switch {
 	case r.state != idle:

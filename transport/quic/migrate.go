@@ -11,10 +11,11 @@ import (
 	"github.com/mpiv/mpiv/transport/internal/streams"
 )
 
-// maxSockets bounds how often an endpoint can move: twice, because quic-go has
-// connection IDs for two moves of a connection and never gets them back. The old
-// sockets stay until Close: quic-go ends a connection when one that it has been
-// on is closed.
+// maxSockets bounds how often an endpoint can move: twice, because in quic-go the end
+// that accepted a connection takes one of its two spare connection IDs for each
+// move, and never gives it back (quic-go pull request 5819). Closing the
+// dialer's old path frees an ID of the dialer's only. The old sockets stay until
+// Close: quic-go ends a connection when one that it has been on is closed.
 const maxSockets = 3
 
 // Rebind moves the endpoint to another address of this host, as a host and port;
