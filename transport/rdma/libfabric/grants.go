@@ -50,6 +50,7 @@ func cuint(n uint32) C.uint32_t  { return C.uint32_t(n) }
 type grantTable struct {
 	words *[maxRegions]uint64
 	mr    region // nil where grants are not fetched
+	key   uint64 // of mr
 }
 
 // What is withdrawn from reading stays registered, where reads fetch their grant,
@@ -133,14 +134,14 @@ func (g *grants) open(f *fabric) error {
 	f.memory = append(f.memory, p)
 	f.mu.Unlock()
 	if f.c.checks != 0 {
-		mr, err := f.register(uintptr(p), maxRegions*8, C.FI_REMOTE_READ)
+		mr, key, err := f.register(uintptr(p), maxRegions*8, C.FI_REMOTE_READ)
 		if err != nil {
 			return err
 		}
 		f.mu.Lock()
 		f.mrs = append(f.mrs, mr)
 		f.mu.Unlock()
-		table.mr = mr
+		table.mr, table.key = mr, key
 	}
 	g.table = table
 	return nil
@@ -154,7 +155,7 @@ func (g *grants) where() (addr, key uint64) {
 	if g.f.c.virt_addr != 0 {
 		addr = uint64(uintptr(unsafe.Pointer(g.table.words)))
 	}
-	return addr, uint64(C.mpiv_key(g.table.mr))
+	return addr, g.table.key
 }
 
 func (g *grants) register(buf []byte, a rdma.Access) (k rdma.Key, ok bool) {
@@ -178,7 +179,7 @@ func (g *grants) register(buf []byte, a rdma.Access) (k rdma.Key, ok bool) {
 	at := unsafe.SliceData(buf)
 	r := &g.live[i]
 	r.pin.Pin(at)
-	mr, err := g.f.register(uintptr(unsafe.Pointer(at)), len(buf), access)
+	mr, key, err := g.f.register(uintptr(unsafe.Pointer(at)), len(buf), access)
 	if err != nil {
 		r.pin.Unpin()
 		g.free = append(g.free, i)
@@ -188,7 +189,7 @@ func (g *grants) register(buf []byte, a rdma.Access) (k rdma.Key, ok bool) {
 	r.grant, r.mr, r.bytes = newGrant(g.number, i, a), mr, len(buf)
 	atomic.StoreUint64(&g.table.words[i], r.grant)
 	g.f.expected.Add(1)
-	k = rdma.Key{Len: uint64(len(buf)), Remote: [2]uint64{uint64(C.mpiv_key(mr)), r.grant}}
+	k = rdma.Key{Len: uint64(len(buf)), Remote: [2]uint64{key, r.grant}}
 	if g.f.c.virt_addr != 0 {
 		k.Addr = uint64(uintptr(unsafe.Pointer(at)))
 	}

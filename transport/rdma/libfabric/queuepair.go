@@ -50,6 +50,7 @@ type QueuePair struct {
 	owes        atomic.Bool   // the peer wants back what owed says, and has no answer
 
 	unused []*access // owned by who polls and posts reads and writes
+	polls  uint64    // likewise
 
 	state   atomic.Uint32
 	armed   atomic.Bool // wake is not nil
@@ -217,13 +218,13 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	if state&stateClosed != 0 {
 		return false, net.ErrClosed
 	}
-	moved = q.waiting.Load() > 0 && q.receive(in)
-	if !moved {
+	received := q.waiting.Load() > 0 && q.receive(in)
+	moved = q.accessing.Load() > 0 && q.advance(in) || received
+	// Who only reads, and hears of the ends at once, must look for messages too.
+	if q.polls++; !moved || !received && q.polls%idleShare == 0 {
 		q.domain.progress()
-		moved = q.waiting.Load() > 0 && q.receive(in)
-	}
-	if q.accessing.Load() > 0 && q.advance(in) {
-		moved = true
+		received = q.waiting.Load() > 0 && q.receive(in)
+		moved = q.accessing.Load() > 0 && q.advance(in) || received || moved
 	}
 	q.settle()
 	if !moved && state != 0 {
