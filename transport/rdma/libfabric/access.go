@@ -85,13 +85,20 @@ func (q *QueuePair) start(what string, here []byte, k rdma.Key, id uint64, write
 		return net.ErrClosed
 	}
 	defer q.fabric.leave()
+	if q.quickly(here, k, id, write) {
+		return nil
+	}
 	a, ok := pop(&q.unused)
 	if !ok {
 		a = &access{pair: q}
 	}
 	a.here, a.key, a.id, a.write = here, k, id, write
 	a.posted, a.flying, a.done, a.left, a.err = 0, 0, false, false, nil
+	if len(here) > 0 {
+		a.pin.Pin(unsafe.SliceData(here))
+	}
 	if err := a.registerHere(); err != nil {
+		a.pin.Unpin()
 		return fmt.Errorf("%s %d bytes at %s: %w", what, len(here), q.peer, err)
 	}
 	q.mu.Lock()
@@ -108,11 +115,6 @@ func (q *QueuePair) start(what string, here []byte, k rdma.Key, id uint64, write
 	}
 	q.ways.endedLocked(a)
 	q.postPieceLocked(a)
-	q.mu.Lock()
-	if len(here) > 0 && (!a.done || a.flying > 0) { // what has ended already was this call's alone
-		a.pin.Pin(unsafe.SliceData(here))
-	}
-	q.mu.Unlock()
 	return nil
 }
 
@@ -127,12 +129,7 @@ func (a *access) registerHere() error {
 	if a.write {
 		rights = C.FI_WRITE
 	}
-	at := unsafe.SliceData(a.here)
-	a.pin.Pin(at)
-	mr, _, err := f.register(uintptr(unsafe.Pointer(at)), len(a.here), rights)
-	if err != nil {
-		a.pin.Unpin()
-	}
+	mr, _, err := f.register(uintptr(unsafe.Pointer(unsafe.SliceData(a.here))), len(a.here), rights)
 	a.mr = mr
 	return err
 }
@@ -199,9 +196,7 @@ func (q *QueuePair) issue(a *access, off, n int) error {
 		o.grant = C.uint64_t(q.their.grants) + C.uint64_t(8*place(a.key.Remote[1]))
 		o.grant_key = C.uint64_t(q.their.grantsKey)
 	}
-	err = q.fabric.access(o)
-	runtime.KeepAlive(a)
-	return err
+	return q.fabric.access(o)
 }
 
 func (q *QueuePair) withdrawn() error { return fmt.Errorf("%s has withdrawn the memory", q.peer) }
@@ -283,6 +278,9 @@ func (q *QueuePair) drain() {
 // abandon ends the accesses of a dead connection. What libfabric keeps stays
 // pinned until the fabric is closed.
 func (q *QueuePair) abandon(report func(id uint64)) {
+	if q.quick.Load() >= quickNow {
+		q.await(func() bool { return q.quick.Load() < quickNow })
+	}
 	q.mu.Lock()
 	none := len(q.ways.live) == 0
 	q.mu.Unlock()

@@ -75,6 +75,7 @@ type fabric struct {
 	batch   *C.struct_mpiv_batch // guarded by polling
 	looks   uint64               // likewise
 	vain    [rdma.Lanes]int      // likewise: looks at a lane since something was there
+	quick   op                   // likewise: of quick accesses; may be nil
 
 	toPost   atomic.Bool  // idle may have receives to post
 	expected atomic.Int32 // accesses under way and memory granted: the bulk lane is theirs
@@ -411,22 +412,12 @@ func (f *fabric) dispatch() {
 	}
 }
 
-// access hands o to libfabric. Where accesses end at once, the handler hears of it
-// before access returns, unless another goroutine makes progress.
+// access hands o to libfabric.
 func (f *fabric) access(o op) error {
 	if o.check != 0 {
 		f.checked.Add(1)
 	}
-	var batch C.uintptr_t
-	look := f.c.at_once != 0 && f.polling.TryLock()
-	if look {
-		batch = number(f.batch)
-	}
-	err := fiError(C.mpiv_access(number(f.c), number(o), batch))
-	if look {
-		f.dispatch()
-		f.polling.Unlock()
-	}
+	err := fiError(C.mpiv_access(number(f.c), number(o), 0))
 	if err != nil {
 		f.giveOp(o)
 	}

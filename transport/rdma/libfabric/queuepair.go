@@ -50,7 +50,9 @@ type QueuePair struct {
 	owes        atomic.Bool   // the peer wants back what owed says, and has no answer
 
 	unused []*access // owned by who polls and posts reads and writes
-	polls  uint64    // likewise
+	ends   []end     // likewise: of quick accesses
+	alone  int       // likewise: what they took since the last look for messages; see quickShare
+	quick  atomic.Int32
 
 	state   atomic.Uint32
 	armed   atomic.Bool // wake is not nil
@@ -69,7 +71,7 @@ type QueuePair struct {
 }
 
 func newQueuePair(d *Domain, sock net.Conn) (*QueuePair, error) {
-	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord()}
+	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord(), ends: make([]end, 0, 64)}
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.recv[l].inbox = make([]arrival, window[l])
 	}
@@ -219,9 +221,10 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 		return false, net.ErrClosed
 	}
 	received := q.waiting.Load() > 0 && q.receive(in)
-	moved = q.accessing.Load() > 0 && q.advance(in) || received
-	// Who only reads, and hears of the ends at once, must look for messages too.
-	if q.polls++; !moved || !received && q.polls%idleShare == 0 {
+	ended := len(q.ends) > 0 && q.reportEnds(in)
+	moved = q.accessing.Load() > 0 && q.advance(in) || received || ended
+	if !moved || q.alone >= quickShare {
+		q.alone = 0
 		q.domain.progress()
 		received = q.waiting.Load() > 0 && q.receive(in)
 		moved = q.accessing.Load() > 0 && q.advance(in) || received || moved
@@ -302,7 +305,7 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 
 // due says that PollCQ would make progress, or that a full lane has room.
 func (q *QueuePair) due() bool {
-	due := q.state.Load() != 0
+	due := q.state.Load() != 0 || q.quick.Load() > 0
 	for l := range rdma.Lane(rdma.Lanes) {
 		send := &q.send[l]
 		due = due || q.recv[l].owes(l) || send.full.Load() && !send.blocked.Load() && send.room(l)
