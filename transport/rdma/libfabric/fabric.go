@@ -408,7 +408,9 @@ func (f *fabric) progress(all bool) (moved bool, err error) {
 // dispatch tells the handler what the batch says has completed. Polling is held.
 func (f *fabric) dispatch() {
 	for i := range f.batch.event[:f.batch.events] {
-		f.completed(&f.batch.event[i])
+		if e := &f.batch.event[i]; e.op != nil { // not a quick access
+			f.completed(e)
+		}
 	}
 }
 

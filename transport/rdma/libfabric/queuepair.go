@@ -51,8 +51,10 @@ type QueuePair struct {
 
 	unused []*access // owned by who polls and posts reads and writes
 	ends   []end     // likewise: of quick accesses
-	alone  int       // likewise: what they took since the last look for messages; see quickShare
+	alone  int       // likewise: quick accesses since the last look for messages; see quickShare
 	quick  atomic.Int32
+
+	spareEnds []end // swapped with ends
 
 	state   atomic.Uint32
 	armed   atomic.Bool // wake is not nil
@@ -71,7 +73,7 @@ type QueuePair struct {
 }
 
 func newQueuePair(d *Domain, sock net.Conn) (*QueuePair, error) {
-	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord(), ends: make([]end, 0, 64)}
+	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord(), ends: make([]end, 0, 64), spareEnds: make([]end, 0, 64)}
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.recv[l].inbox = make([]arrival, window[l])
 	}

@@ -33,11 +33,12 @@ type end struct {
 	err error
 }
 
-// quickly does a whole access, if that can be at once. It is done when ok: it has
-// ended, or goes on as any other.
-func (q *QueuePair) quickly(here []byte, k rdma.Key, id uint64, write bool) (ok bool) {
+// quickly does a whole access. It is false, and nothing was done, when that cannot be
+// now: the other way goes on, or says why not.
+func (q *QueuePair) quickly(here []byte, k rdma.Key, id uint64, write bool) bool {
 	f := q.fabric
-	if f.c.at_once == 0 || f.c.local != 0 || len(here) == 0 || len(here) > pieceMost || len(q.ends) == cap(q.ends) {
+	if f.c.at_once == 0 || f.c.local != 0 || len(q.ends) == cap(q.ends) ||
+		len(here) == 0 || len(here) > int(min(f.c.max_message, pieceMost)) {
 		return false
 	}
 	if !f.polling.TryLock() {
@@ -47,7 +48,7 @@ func (q *QueuePair) quickly(here []byte, k rdma.Key, id uint64, write bool) (ok 
 	q.quick.Add(quickNow)
 	if q.state.Load() != 0 || k.Remote[1]>>9 <= q.revoked[place(k.Remote[1])] {
 		q.quick.Add(-quickNow)
-		return false // the long way says why
+		return false
 	}
 	o, err := f.quickOp()
 	if err != nil {
@@ -61,26 +62,28 @@ func (q *QueuePair) quickly(here []byte, k rdma.Key, id uint64, write bool) (ok 
 	if write {
 		o.write = 1
 	}
-	ended, err := f.accessNow(o)
+	posted, ended, err := f.accessNow(o)
 	runtime.KeepAlive(here)
-	if err == errAgain {
-		q.quick.Add(-quickNow)
-		return false
-	}
-	if err == nil && !ended {
+	now := int32(-quickNow)
+	switch {
+	case !posted:
+	case !ended:
 		q.adopt(o, here, k, id, write)
-		q.quick.Add(-quickNow)
-		return true
-	}
-	if err != nil {
+	case err != nil:
 		err = fmt.Errorf("%s: %w: %w", q.peer, err, transport.ErrBroken)
 		q.breakUp(err)
+		fallthrough
+	default:
+		q.ends = append(q.ends, end{id, err})
+		q.alone += 1 + len(here)>>18
+		now++
 	}
-	q.ends = append(q.ends, end{id, err})
-	q.alone += 1 + len(here)>>18
-	q.quick.Add(1 - quickNow)
-	q.notify()
-	return true
+	q.quick.Add(now)
+	f.dispatch()
+	if ended {
+		q.notify()
+	}
+	return posted
 }
 
 // adopt makes an access of o, which has not ended. Polling is held.
@@ -100,13 +103,14 @@ func (q *QueuePair) adopt(o op, here []byte, k rdma.Key, id uint64, write bool) 
 
 // reportEnds reports the quick accesses.
 func (q *QueuePair) reportEnds(in transport.Receiver) (moved bool) {
-	for len(q.ends) > 0 {
-		e, _ := pop(&q.ends)
+	ends := q.ends
+	q.ends = q.spareEnds[:0] // for what is posted meanwhile
+	for _, e := range ends {
 		q.quick.Add(-1)
 		in.Pulled(e.id, e.err)
-		moved = true
 	}
-	return moved
+	q.spareEnds = ends
+	return len(ends) > 0
 }
 
 // quickOp is the op of quick accesses. Polling is held.
@@ -122,20 +126,16 @@ func (f *fabric) quickOp() (op, error) {
 	return f.quick, nil
 }
 
-// accessNow hands o to libfabric, and tells whether it has ended. The handler hears
-// of what else has. Polling is held.
-func (f *fabric) accessNow(o op) (ended bool, err error) {
+// accessNow hands o to libfabric, and tells whether it took it and how it has ended,
+// if it has. What else has completed awaits dispatch. Polling is held.
+func (f *fabric) accessNow(o op) (posted, ended bool, err error) {
 	b := f.batch
-	if err := fiError(C.mpiv_access(number(f.c), number(o), number(b))); err != nil {
-		f.dispatch()
-		return false, err
-	}
+	posted = C.mpiv_access(number(f.c), number(o), number(b)) == 0
 	for i := range b.event[:b.events] {
 		if e := &b.event[i]; e.op == &o.op {
-			ended, err = true, fiError(-e.err)
-		} else {
-			f.completed(e)
+			e.op = nil
+			return posted, true, fiError(-e.err)
 		}
 	}
-	return ended, err
+	return posted, false, nil
 }
