@@ -426,7 +426,7 @@ func (f *fabric) access(o op) error {
 	return err
 }
 
-// number is the address of what is C's.
+// number is the address of what is C's, or stays where it is for one call.
 func number[T any](p *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(p))) }
 
 // lanes is which to look at now. Polling is held.
@@ -482,7 +482,8 @@ func (f *fabric) completed(e *C.struct_mpiv_event) {
 		f.told.sent(pair, err)
 	case C.MPIV_ACCESS:
 		o := op(unsafe.Pointer(e.op))
-		f.told.accessed(f.giveOp(o), uint64(o.word), err)
+		word := uint64(o.word) // before another takes o
+		f.told.accessed(f.giveOp(o), word, err)
 	}
 }
 
