@@ -28,13 +28,14 @@ type access struct {
 	here  []byte // in this process; pinned by pin
 	key   rdma.Key
 	id    uint64
-	write bool // from here to the key's region; otherwise the other way
-	pin   runtime.Pinner
+	write bool   // from here to the key's region; otherwise the other way
 	mr    region // of here, where that must be
 
 	// guarded by pair.mu
-	posted int // bytes
-	flying int // pieces
+	pin    runtime.Pinner
+	left   bool // by its queue pair, while libfabric had it
+	posted int  // bytes
+	flying int  // pieces
 	done   bool
 	err    error
 }
@@ -84,12 +85,15 @@ func (q *QueuePair) start(what string, here []byte, k rdma.Key, id uint64, write
 		return net.ErrClosed
 	}
 	defer q.fabric.leave()
+	if q.quickly(here, k, id, write) {
+		return nil
+	}
 	a, ok := pop(&q.unused)
 	if !ok {
 		a = &access{pair: q}
 	}
 	a.here, a.key, a.id, a.write = here, k, id, write
-	a.posted, a.flying, a.done, a.err = 0, 0, false, nil
+	a.posted, a.flying, a.done, a.left, a.err = 0, 0, false, false, nil
 	if len(here) > 0 {
 		a.pin.Pin(unsafe.SliceData(here))
 	}
@@ -125,7 +129,7 @@ func (a *access) registerHere() error {
 	if a.write {
 		rights = C.FI_WRITE
 	}
-	mr, err := f.register(uintptr(unsafe.Pointer(unsafe.SliceData(a.here))), len(a.here), rights)
+	mr, _, err := f.register(uintptr(unsafe.Pointer(unsafe.SliceData(a.here))), len(a.here), rights)
 	a.mr = mr
 	return err
 }
@@ -177,30 +181,22 @@ func (q *QueuePair) issue(a *access, off, n int) error {
 	if err != nil {
 		return err
 	}
-	c := C.struct_mpiv_access{
-		op: o, to: q.to[rdma.Bulk], len: C.uint64_t(n),
-		local:  C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(a.here))) + uintptr(off)),
-		remote: C.uint64_t(a.key.Addr) + C.uint64_t(off), key: C.uint64_t(a.key.Remote[0]),
-	}
+	o.to, o.len = q.to[rdma.Bulk], C.uint64_t(n)
+	o.local = C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(a.here))) + uintptr(off))
+	o.remote, o.key = C.uint64_t(a.key.Addr)+C.uint64_t(off), C.uint64_t(a.key.Remote[0])
+	o.desc, o.write, o.check = nil, 0, 0
 	if a.mr != nil {
-		c.desc = C.mpiv_desc(a.mr)
+		o.desc = C.mpiv_desc(a.mr)
 	}
-	var r C.int
-	if a.write {
-		r = C.mpiv_write(q.fabric.c, &c)
-	} else {
-		if q.their.grantsKey != 0 {
-			c.check = 1
-			c.grant = C.uint64_t(q.their.grants) + C.uint64_t(8*place(a.key.Remote[1]))
-			c.grant_key = C.uint64_t(q.their.grantsKey)
-		}
-		r = C.mpiv_read(q.fabric.c, &c)
+	switch {
+	case a.write:
+		o.write = 1
+	case q.their.grantsKey != 0:
+		o.check = 1
+		o.grant = C.uint64_t(q.their.grants) + C.uint64_t(8*place(a.key.Remote[1]))
+		o.grant_key = C.uint64_t(q.their.grantsKey)
 	}
-	if err := fiError(r); err != nil {
-		q.fabric.giveOp(o)
-		return err
-	}
-	return nil
+	return q.fabric.access(o)
 }
 
 func (q *QueuePair) withdrawn() error { return fmt.Errorf("%s has withdrawn the memory", q.peer) }
@@ -220,6 +216,9 @@ func (q *QueuePair) accessed(a *access, word grant, err error) {
 		a.err = err
 	}
 	q.ways.endedLocked(a)
+	if a.left && a.flying == 0 {
+		a.unregister()
+	}
 	q.mu.Unlock()
 	q.answer()
 	q.notify()
@@ -246,9 +245,9 @@ func (q *QueuePair) advance(in transport.Receiver) (moved bool) {
 		}
 		i := slices.Index(q.ways.live, a)
 		q.ways.live = slices.Delete(q.ways.live, i, i+1)
+		a.unregister()
 		q.mu.Unlock()
 		id, err := a.id, a.err
-		a.unregister()
 		a.here, a.err = nil, nil
 		q.accessing.Add(-1)
 		q.fabric.expected.Add(-1)
@@ -279,6 +278,9 @@ func (q *QueuePair) drain() {
 // abandon ends the accesses of a dead connection. What libfabric keeps stays
 // pinned until the fabric is closed.
 func (q *QueuePair) abandon(report func(id uint64)) {
+	if q.quick.Load() >= quickNow {
+		q.await(func() bool { return q.quick.Load() < quickNow })
+	}
 	q.mu.Lock()
 	none := len(q.ways.live) == 0
 	q.mu.Unlock()
@@ -292,7 +294,7 @@ func (q *QueuePair) abandon(report func(id uint64)) {
 	q.accessing.Add(-int32(len(live)))
 	q.fabric.expected.Add(-int32(len(live)))
 	for _, a := range live {
-		a.done = true
+		a.done, a.left = true, true
 		if a.flying == 0 {
 			a.unregister()
 		}

@@ -74,8 +74,8 @@ func TestAPullOfWhatWasWithdrawnFails(t *testing.T) {
 	// Provider shm reads the peer's memory without asking.
 	a, b := pair(t, libfabric.Options{Provider: "tcp;ofi_rxm"})
 	in := &caught{}
-	body := make([]byte, 100)
 	for i := range 100 { // beyond what is kept registered for stragglers
+		body := make([]byte, 100) // offered twice: the second time it is still registered
 		ticket, ok := a.Offer(body)
 		require.True(t, ok)
 		a.Withdraw(ticket)

@@ -78,6 +78,7 @@ static int open_all(struct mpiv_fabric *f, const struct mpiv_options *o, const c
 	int shm = !strcmp(o->provider, "shm");
 	f->checks = !shm && f->info->tx_attr->rma_iov_limit > 1 && f->info->tx_attr->iov_limit > 1;
 	f->write_flags = shm ? 0 : FI_DELIVERY_COMPLETE;
+	f->at_once = shm;
 	*what = "open the fabric";
 	if ((err = fi_fabric(f->info->fabric_attr, &f->fabric, NULL)))
 		return err;
@@ -145,12 +146,14 @@ int mpiv_remove(struct mpiv_fabric *f, fi_addr_t addr)
 	return fi_av_remove(f->av, &addr, 1, 0);
 }
 
-int mpiv_register(struct mpiv_fabric *f, uintptr_t buf, size_t len, uint64_t access, uint64_t key, struct fid_mr **mr)
+struct mpiv_region mpiv_register(struct mpiv_fabric *f, uintptr_t buf, size_t len, uint64_t access, uint64_t key)
 {
-	return fi_mr_reg(f->domain, (void *)buf, len, access, 0, key, 0, mr, NULL);
+	struct mpiv_region r = {0};
+	r.err = fi_mr_reg(f->domain, (void *)buf, len, access, 0, key, 0, &r.mr, NULL);
+	if (r.err == 0)
+		r.key = fi_mr_key(r.mr);
+	return r;
 }
-
-uint64_t mpiv_key(struct fid_mr *mr) { return fi_mr_key(mr); }
 
 void *mpiv_desc(struct fid_mr *mr) { return fi_mr_desc(mr); }
 
@@ -180,8 +183,10 @@ static int look(struct mpiv_fabric *f, struct mpiv_batch *b, int lane)
 	return n < 0 && n != -FI_EAGAIN && n != -FI_EINTR ? (int)n : 0;
 }
 
-int mpiv_progress(struct mpiv_fabric *f, struct mpiv_batch *b)
+int mpiv_progress(uintptr_t fabric, uintptr_t batch)
 {
+	struct mpiv_fabric *f = (void *)fabric;
+	struct mpiv_batch *b = (void *)batch;
 	int err = 0;
 	b->events = b->busy = 0;
 	for (b->posted = 0; b->posted < b->posts; b->posted++) {
@@ -191,6 +196,9 @@ int mpiv_progress(struct mpiv_fabric *f, struct mpiv_batch *b)
 	}
 	for (int lane = 0; lane < MPIV_LANES; lane++)
 		if (b->lanes & 1 << lane && !err)
+			err = look(f, b, lane);
+	for (int lane = 0; lane < MPIV_LANES; lane++)
+		if (b->lanes & b->again & 1 << lane && b->events == 0 && !err)
 			err = look(f, b, lane);
 	return err;
 }
@@ -203,8 +211,10 @@ int mpiv_may_sleep(struct mpiv_fabric *f)
 	return fi_trywait(f->fabric, queues, MPIV_LANES) == FI_SUCCESS;
 }
 
-int mpiv_send(struct mpiv_fabric *f, struct mpiv_slot *s, fi_addr_t to, size_t len)
+int mpiv_send(uintptr_t fabric, uintptr_t slot, fi_addr_t to, size_t len)
 {
+	struct mpiv_fabric *f = (void *)fabric;
+	struct mpiv_slot *s = (void *)slot;
 	if (len <= f->inject) {
 		int err = fi_inject(f->ep[s->lane], s->buf, len, to);
 		return err ? err : 1;
@@ -212,26 +222,27 @@ int mpiv_send(struct mpiv_fabric *f, struct mpiv_slot *s, fi_addr_t to, size_t l
 	return fi_send(f->ep[s->lane], s->buf, len, s->desc, to, &s->op);
 }
 
-int mpiv_read(struct mpiv_fabric *f, struct mpiv_access *a)
+static int post(struct mpiv_fabric *f, struct mpiv_access *a)
 {
 	int n = a->check ? 2 : 1;
-	void *desc[2] = {a->desc, a->op->desc};
-	struct iovec local[2] = {{(void *)a->local, a->len}, {&a->op->word, sizeof a->op->word}};
-	struct fi_rma_iov remote[2] = {{a->remote, a->len, a->key}, {a->grant, sizeof a->op->word, a->grant_key}};
+	void *desc[2] = {a->desc, a->word_desc};
+	struct iovec local[2] = {{(void *)a->local, a->len}, {&a->word, sizeof a->word}};
+	struct fi_rma_iov remote[2] = {{a->remote, a->len, a->key}, {a->grant, sizeof a->word, a->grant_key}};
 	struct fi_msg_rma m = {
 		.msg_iov = local, .desc = desc, .iov_count = n, .addr = a->to,
-		.rma_iov = remote, .rma_iov_count = n, .context = a->op,
+		.rma_iov = remote, .rma_iov_count = n, .context = a,
 	};
-	return fi_readmsg(f->ep[1], &m, FI_COMPLETION);
+	return a->write ? fi_writemsg(f->ep[1], &m, FI_COMPLETION | f->write_flags) : fi_readmsg(f->ep[1], &m, FI_COMPLETION);
 }
 
-int mpiv_write(struct mpiv_fabric *f, struct mpiv_access *a)
+int mpiv_access(uintptr_t fabric, uintptr_t access, uintptr_t batch)
 {
-	struct iovec local = {(void *)a->local, a->len};
-	struct fi_rma_iov remote = {a->remote, a->len, a->key};
-	struct fi_msg_rma m = {
-		.msg_iov = &local, .desc = &a->desc, .iov_count = 1, .addr = a->to,
-		.rma_iov = &remote, .rma_iov_count = 1, .context = a->op,
-	};
-	return fi_writemsg(f->ep[1], &m, FI_COMPLETION | f->write_flags);
+	struct mpiv_fabric *f = (void *)fabric;
+	struct mpiv_batch *b = (void *)batch;
+	int err = post(f, (void *)access);
+	if (b) {
+		b->events = b->busy = 0;
+		look(f, b, 1); // what is wrong with the queue the next progress finds too
+	}
+	return err;
 }

@@ -11,10 +11,10 @@ package libfabric
 #cgo nocallback mpiv_progress
 #cgo noescape mpiv_send
 #cgo nocallback mpiv_send
-#cgo noescape mpiv_read
-#cgo nocallback mpiv_read
-#cgo noescape mpiv_write
-#cgo nocallback mpiv_write
+#cgo noescape mpiv_access
+#cgo nocallback mpiv_access
+#cgo noescape mpiv_deregister
+#cgo nocallback mpiv_deregister
 #include <stdlib.h>
 #include "fabric.h"
 */
@@ -47,7 +47,7 @@ func Available() (ok bool, why string) { return true, "" }
 
 type (
 	slot   = *C.struct_mpiv_slot
-	op     = *C.struct_mpiv_op
+	op     = *C.struct_mpiv_access
 	fiAddr = C.fi_addr_t
 	region = *C.struct_fid_mr
 )
@@ -71,13 +71,15 @@ type fabric struct {
 	users atomic.Int32          // calls under way that use c
 	shut  atomic.Bool
 
-	polling sync.Mutex           // held by who reads the completion queue
+	polling lock.Mutex           // held by who reads the completion queues; nobody waits for it
 	batch   *C.struct_mpiv_batch // guarded by polling
 	looks   uint64               // likewise
 	vain    [rdma.Lanes]int      // likewise: looks at a lane since something was there
+	quick   op                   // likewise: of quick accesses; may be nil
 
 	toPost   atomic.Bool  // idle may have receives to post
 	expected atomic.Int32 // accesses under way and memory granted: the bulk lane is theirs
+	checked  atomic.Int32 // reads under way that fetch their grant
 
 	mu     lock.Mutex // guards what follows
 	keys   *rand.ChaCha8
@@ -266,7 +268,7 @@ func (f *fabric) local(p unsafe.Pointer, n int, access C.uint64_t) (desc unsafe.
 	if f.c.local == 0 {
 		return nil, nil
 	}
-	mr, err := f.register(uintptr(p), n, access)
+	mr, _, err := f.register(uintptr(p), n, access)
 	if err != nil {
 		return nil, err
 	}
@@ -286,24 +288,24 @@ func newKeys() *rand.ChaCha8 {
 
 // register registers memory, which must be pinned. Its key cannot be guessed,
 // where it is not the provider that chooses.
-func (f *fabric) register(p uintptr, n int, access C.uint64_t) (mr region, err error) {
+func (f *fabric) register(p uintptr, n int, access C.uint64_t) (mr region, key uint64, err error) {
 	for range 10 {
 		f.mu.Lock()
 		key := C.uint64_t(f.keys.Uint64()) & f.c.key_mask
 		f.mu.Unlock()
-		r := C.mpiv_register(f.c, C.uintptr_t(p), C.size_t(n), access, key, &mr)
-		if r != -C.FI_ENOKEY {
-			return mr, fiError(r)
+		r := C.mpiv_register(f.c, C.uintptr_t(p), C.size_t(n), access, key)
+		if r.err != -C.FI_ENOKEY {
+			return r.mr, uint64(r.key), fiError(r.err)
 		}
 	}
-	return nil, errors.New("every key is in use")
+	return nil, 0, errors.New("every key is in use")
 }
 
 // send sends the first n bytes of s to a peer's endpoint and gives s back when
 // they have left. After an error s is still the caller's; flying is false when it
 // is given back already.
 func (f *fabric) send(s slot, to fiAddr, n int) (flying bool, err error) {
-	switch r := C.mpiv_send(f.c, s, to, C.size_t(n)); {
+	switch r := C.mpiv_send(number(f.c), number(s), to, C.size_t(n)); {
 	case r == 1:
 		f.mu.Lock()
 		f.spare[s.lane] = append(f.spare[s.lane], s)
@@ -372,7 +374,14 @@ func (f *fabric) progress(all bool) (moved bool, err error) {
 		f.mu.Unlock()
 	}
 	b.lanes = f.lanes(all)
-	err = fiError(C.mpiv_progress(f.c, b))
+	if b.posts == 0 && b.lanes == 0 {
+		return false, nil
+	}
+	b.again = 0
+	if f.checked.Load() > 0 {
+		b.again = 1 << rdma.Bulk
+	}
+	err = fiError(C.mpiv_progress(number(f.c), number(b)))
 	for l := range f.vain {
 		if b.busy&(1<<l) != 0 {
 			f.vain[l] = 0
@@ -392,11 +401,33 @@ func (f *fabric) progress(all bool) (moved bool, err error) {
 		}
 		f.mu.Unlock()
 	}
-	for i := range b.event[:b.events] {
-		f.completed(&b.event[i])
-	}
+	f.dispatch()
 	return b.events != 0, err
 }
+
+// dispatch tells the handler what the batch says has completed. Polling is held.
+func (f *fabric) dispatch() {
+	for i := range f.batch.event[:f.batch.events] {
+		if e := &f.batch.event[i]; e.op != nil { // not a quick access
+			f.completed(e)
+		}
+	}
+}
+
+// access hands o to libfabric.
+func (f *fabric) access(o op) error {
+	if o.check != 0 {
+		f.checked.Add(1)
+	}
+	err := fiError(C.mpiv_access(number(f.c), number(o), 0))
+	if err != nil {
+		f.giveOp(o)
+	}
+	return err
+}
+
+// number is the address of what is C's, or stays where it is for one call.
+func number[T any](p *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(p))) }
 
 // lanes is which to look at now. Polling is held.
 func (f *fabric) lanes(all bool) (bits C.uint32_t) {
@@ -450,13 +481,9 @@ func (f *fabric) completed(e *C.struct_mpiv_event) {
 		f.giveSlot(s)
 		f.told.sent(pair, err)
 	case C.MPIV_ACCESS:
-		word := uint64(e.op.word)
-		f.mu.Lock()
-		a := f.places[e.op.index]
-		f.places[e.op.index] = nil
-		f.ops = append(f.ops, e.op)
-		f.mu.Unlock()
-		f.told.accessed(a, word, err)
+		o := op(unsafe.Pointer(e.op))
+		word := uint64(o.word) // before another takes o
+		f.told.accessed(f.giveOp(o), word, err)
 	}
 }
 
@@ -466,7 +493,7 @@ func (f *fabric) takeOp(a *access) (op, error) {
 		f.mu.Lock()
 		o, ok := pop(&f.ops)
 		if ok {
-			f.places[o.index] = a
+			f.places[o.op.index] = a
 		}
 		f.mu.Unlock()
 		if ok {
@@ -478,27 +505,33 @@ func (f *fabric) takeOp(a *access) (op, error) {
 	}
 }
 
-func (f *fabric) giveOp(o op) {
+// giveOp takes an op back, and says whose it was.
+func (f *fabric) giveOp(o op) *access {
+	if o.check != 0 {
+		f.checked.Add(-1)
+	}
 	f.mu.Lock()
-	f.places[o.index] = nil
+	a := f.places[o.op.index]
+	f.places[o.op.index] = nil
 	f.ops = append(f.ops, o)
 	f.mu.Unlock()
+	return a
 }
 
 func (f *fabric) growOps() error {
 	const n = 32
-	p := C.calloc(n, C.sizeof_struct_mpiv_op)
+	p := C.calloc(n, C.sizeof_struct_mpiv_access)
 	f.mu.Lock()
 	f.memory = append(f.memory, p)
 	f.mu.Unlock()
-	desc, err := f.local(p, n*C.sizeof_struct_mpiv_op, C.FI_READ|C.FI_WRITE)
+	desc, err := f.local(p, n*C.sizeof_struct_mpiv_access, C.FI_READ|C.FI_WRITE)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, all := 0, unsafe.Slice(op(p), n); i < n; i++ {
-		all[i].kind, all[i].index, all[i].desc = C.MPIV_ACCESS, C.uint32_t(len(f.places)), desc
+		all[i].op.kind, all[i].op.index, all[i].word_desc = C.MPIV_ACCESS, C.uint32_t(len(f.places)), desc
 		f.places = append(f.places, nil)
 		f.ops = append(f.ops, &all[i])
 	}

@@ -39,6 +39,7 @@ struct mpiv_fabric {
 	struct fid_ep *ep[MPIV_LANES];
 	int fd[MPIV_LANES]; // of the completion queues; -1: they have none
 	int local, virt_addr, checks;
+	int at_once; // an access has mostly ended when it is posted
 	uint64_t write_flags, key_mask;
 	uint64_t max_message, inject, receives;
 };
@@ -47,8 +48,6 @@ struct mpiv_fabric {
 struct mpiv_op {
 	struct fi_context2 context; // the provider's, while the op is under way
 	uint32_t kind, index;       // index: a send's queue pair, an access's place in Go's table
-	uint64_t word;              // of a read: the grant as it was after the data
-	void *desc;                 // of word
 };
 
 // A slot is an op with the memory of one message.
@@ -70,19 +69,29 @@ struct mpiv_batch {
 	uint32_t posts, posted, events;
 	uint32_t lanes; // bits of those to look at
 	uint32_t busy;  // and of those where something was
+	uint32_t again; // of those to look at once more when nothing has ended
 	struct mpiv_slot *post[MPIV_BATCH];
 	struct mpiv_event event[MPIV_LANES * MPIV_BATCH];
 };
 
-// One read or write.
+// An access is an op with one read or write.
 struct mpiv_access {
-	struct mpiv_op *op;
-	void *desc;
+	struct mpiv_op op;
+	uint64_t word;   // of a read: the grant as it was after the data
+	void *word_desc;
+	void *desc;      // of local
 	uintptr_t local;
 	uint64_t len, remote, key;
 	uint64_t grant, grant_key; // to fetch after the data, if check says so
-	int check;
 	fi_addr_t to;
+	int write, check;
+};
+
+// A region is memory that is registered, or why it is not.
+struct mpiv_region {
+	struct fid_mr *mr;
+	uint64_t key;
+	int err;
 };
 
 // All return 0 or libfabric's negative number; what names what was tried.
@@ -92,15 +101,16 @@ void mpiv_close(struct mpiv_fabric *f);
 int mpiv_name(struct mpiv_fabric *f, int lane, void *name, size_t *len);
 int mpiv_insert(struct mpiv_fabric *f, const void *name, fi_addr_t *addr);
 int mpiv_remove(struct mpiv_fabric *f, fi_addr_t addr);
-int mpiv_register(struct mpiv_fabric *f, uintptr_t buf, size_t len, uint64_t access, uint64_t key, struct fid_mr **mr);
-uint64_t mpiv_key(struct fid_mr *mr);
+struct mpiv_region mpiv_register(struct mpiv_fabric *f, uintptr_t buf, size_t len, uint64_t access, uint64_t key);
 void *mpiv_desc(struct fid_mr *mr);
 int mpiv_deregister(struct fid_mr *mr);
-int mpiv_progress(struct mpiv_fabric *f, struct mpiv_batch *b);
+// What a message needs takes numbers for pointers: cgo looks at pointers each time.
+int mpiv_progress(uintptr_t fabric, uintptr_t batch);
 int mpiv_may_sleep(struct mpiv_fabric *f);
 // mpiv_send returns 1 when the slot is free again at once.
-int mpiv_send(struct mpiv_fabric *f, struct mpiv_slot *s, fi_addr_t to, size_t len);
-int mpiv_read(struct mpiv_fabric *f, struct mpiv_access *a);
-int mpiv_write(struct mpiv_fabric *f, struct mpiv_access *a);
+int mpiv_send(uintptr_t fabric, uintptr_t slot, fi_addr_t to, size_t len);
+// mpiv_access posts an access. With a batch it then looks at the bulk lane, for
+// those that have ended at once.
+int mpiv_access(uintptr_t fabric, uintptr_t access, uintptr_t batch);
 
 #endif

@@ -50,6 +50,7 @@ func cuint(n uint32) C.uint32_t  { return C.uint32_t(n) }
 type grantTable struct {
 	words *[maxRegions]uint64
 	mr    region // nil where grants are not fetched
+	key   uint64 // of mr
 }
 
 // What is withdrawn from reading stays registered, where reads fetch their grant,
@@ -65,6 +66,7 @@ const (
 type places [maxRegions / 64]uint64
 
 func (p *places) add(i int)      { p[i/64] |= 1 << (i % 64) }
+func (p *places) remove(i int)   { p[i/64] &^= 1 << (i % 64) }
 func (p *places) has(i int) bool { return p[i/64]&(1<<(i%64)) != 0 }
 
 // A recall asks the peer not to use what was granted at some places by a number,
@@ -101,6 +103,7 @@ type grants struct {
 	free   []int
 	live   [maxRegions]granted
 	ended  bool
+	last   int    // the place that was withdrawn last and is still registered for reading; -1: none
 	limbo  places // withdrawn, and not asked for
 	many   int    // of limbo
 	bytes  int    // of limbo
@@ -110,13 +113,16 @@ type grants struct {
 
 type granted struct {
 	grant grant // 0: none
+	inUse bool  // not withdrawn
+	at    *byte
 	bytes int
 	mr    region
+	key   uint64 // of mr
 	pin   runtime.Pinner
 }
 
 func (g *grants) open(f *fabric) error {
-	g.f = f
+	g.f, g.last = f, -1
 	for i := range maxRegions {
 		g.free = append(g.free, maxRegions-1-i)
 	}
@@ -133,14 +139,14 @@ func (g *grants) open(f *fabric) error {
 	f.memory = append(f.memory, p)
 	f.mu.Unlock()
 	if f.c.checks != 0 {
-		mr, err := f.register(uintptr(p), maxRegions*8, C.FI_REMOTE_READ)
+		mr, key, err := f.register(uintptr(p), maxRegions*8, C.FI_REMOTE_READ)
 		if err != nil {
 			return err
 		}
 		f.mu.Lock()
 		f.mrs = append(f.mrs, mr)
 		f.mu.Unlock()
-		table.mr = mr
+		table.mr, table.key = mr, key
 	}
 	g.table = table
 	return nil
@@ -154,7 +160,7 @@ func (g *grants) where() (addr, key uint64) {
 	if g.f.c.virt_addr != 0 {
 		addr = uint64(uintptr(unsafe.Pointer(g.table.words)))
 	}
-	return addr, uint64(C.mpiv_key(g.table.mr))
+	return addr, g.table.key
 }
 
 func (g *grants) register(buf []byte, a rdma.Access) (k rdma.Key, ok bool) {
@@ -167,32 +173,72 @@ func (g *grants) register(buf []byte, a rdma.Access) (k rdma.Key, ok bool) {
 	if g.ended {
 		return k, false
 	}
-	i, ok := pop(&g.free)
+	at := unsafe.SliceData(buf)
+	i, ok := g.reuseLocked(at, len(buf), a)
+	if !ok {
+		i, ok = g.enterLocked(at, len(buf), a)
+	}
 	if !ok {
 		return k, false
+	}
+	r := &g.live[i]
+	g.number++
+	r.grant, r.inUse = newGrant(g.number, i, a), true
+	atomic.StoreUint64(&g.table.words[i], r.grant)
+	g.f.expected.Add(1)
+	k = rdma.Key{Len: uint64(len(buf)), Remote: [2]uint64{r.key, r.grant}}
+	if g.f.c.virt_addr != 0 {
+		k.Addr = uint64(uintptr(unsafe.Pointer(at)))
+	}
+	return k, true
+}
+
+// reuseLocked finds the place of the same memory, if that was withdrawn last. Who
+// sends one buffer again and again registers it once.
+func (g *grants) reuseLocked(at *byte, n int, a rdma.Access) (i int, ok bool) {
+	if i = g.last; i < 0 || a != rdma.RemoteRead || g.live[i].at != at || g.live[i].bytes != n {
+		return 0, false
+	}
+	g.last = -1
+	if g.table.mr != nil {
+		g.limbo.remove(i)
+		g.many--
+		g.bytes -= n
+	}
+	return i, true
+}
+
+// enterLocked registers memory at a free place.
+func (g *grants) enterLocked(at *byte, n int, a rdma.Access) (i int, ok bool) {
+	if len(g.free) == 0 {
+		g.keepLocked(-1)
+	}
+	if i, ok = pop(&g.free); !ok {
+		return 0, false
 	}
 	access := C.uint64_t(C.FI_REMOTE_READ)
 	if a == rdma.RemoteWrite {
 		access = C.FI_REMOTE_WRITE
 	}
-	at := unsafe.SliceData(buf)
 	r := &g.live[i]
 	r.pin.Pin(at)
-	mr, err := g.f.register(uintptr(unsafe.Pointer(at)), len(buf), access)
+	mr, key, err := g.f.register(uintptr(unsafe.Pointer(at)), n, access)
 	if err != nil {
 		r.pin.Unpin()
 		g.free = append(g.free, i)
-		return k, false
+		return 0, false
 	}
-	g.number++
-	r.grant, r.mr, r.bytes = newGrant(g.number, i, a), mr, len(buf)
-	atomic.StoreUint64(&g.table.words[i], r.grant)
-	g.f.expected.Add(1)
-	k = rdma.Key{Len: uint64(len(buf)), Remote: [2]uint64{uint64(C.mpiv_key(mr)), r.grant}}
-	if g.f.c.virt_addr != 0 {
-		k.Addr = uint64(uintptr(unsafe.Pointer(at)))
+	r.at, r.bytes, r.mr, r.key = at, n, mr, key
+	return i, true
+}
+
+// keepLocked keeps the place i, of what was withdrawn from reading, for reuseLocked.
+// The one that was kept before ends, or else is in limbo.
+func (g *grants) keepLocked(i int) {
+	if g.table.mr == nil && g.last >= 0 {
+		g.endLocked(g.last)
 	}
-	return k, true
+	g.last = i
 }
 
 // withdraw has reads of what was granted fail from now on. True when the peer must
@@ -205,13 +251,20 @@ func (g *grants) withdraw(of grant) (ask bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := place(of)
-	if of == 0 || g.live[i].grant != of || g.limbo.has(i) || g.asked.number != 0 && g.asked.of(of) {
+	if of == 0 || g.live[i].grant != of || !g.live[i].inUse || g.limbo.has(i) || g.asked.number != 0 && g.asked.of(of) {
 		return false
 	}
 	atomic.StoreUint64(&g.table.words[i], 0)
-	if !writable(of) && g.table.mr == nil {
-		g.endLocked(i)
-		return false
+	g.idleLocked(i)
+	if !writable(of) {
+		if g.live[i].bytes <= limboBytes {
+			g.keepLocked(i)
+		} else if g.table.mr == nil {
+			g.endLocked(i)
+		}
+		if g.table.mr == nil {
+			return false
+		}
 	}
 	g.limbo.add(i)
 	g.many++
@@ -226,6 +279,9 @@ func (g *grants) ask() (r recall, ok bool) {
 	if g.asked.number == 0 && g.many > 0 {
 		g.asked = recall{g.number, g.limbo}
 		g.limbo, g.many, g.bytes = places{}, 0, 0
+		if g.table.mr != nil {
+			g.last = -1
+		}
 		g.unsent = true
 	}
 	ok, g.unsent = g.unsent, false
@@ -271,12 +327,20 @@ func (g *grants) holds(of grant) bool {
 	return g.live[place(of)].grant == of
 }
 
+// idleLocked: nothing is expected at the place any more.
+func (g *grants) idleLocked(i int) {
+	if g.live[i].inUse {
+		g.live[i].inUse = false
+		g.f.expected.Add(-1)
+	}
+}
+
 func (g *grants) endLocked(i int) {
+	g.idleLocked(i)
 	r := &g.live[i]
 	C.mpiv_deregister(r.mr)
-	g.f.expected.Add(-1)
 	r.pin.Unpin()
-	r.grant, r.mr = 0, nil
+	r.grant, r.at, r.mr = 0, nil, nil
 	g.free = append(g.free, i)
 }
 

@@ -50,6 +50,11 @@ type QueuePair struct {
 	owes        atomic.Bool   // the peer wants back what owed says, and has no answer
 
 	unused []*access // owned by who polls and posts reads and writes
+	ends   []end     // likewise: of quick accesses
+	alone  int       // likewise: quick accesses since the last look for messages; see quickShare
+	quick  atomic.Int32
+
+	spareEnds []end // swapped with ends
 
 	state   atomic.Uint32
 	armed   atomic.Bool // wake is not nil
@@ -68,7 +73,7 @@ type QueuePair struct {
 }
 
 func newQueuePair(d *Domain, sock net.Conn) (*QueuePair, error) {
-	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord()}
+	q := &QueuePair{domain: d, fabric: d.fabric, sock: sock, cookie: secretWord(), ends: make([]end, 0, 64), spareEnds: make([]end, 0, 64)}
 	for l := range rdma.Lane(rdma.Lanes) {
 		q.recv[l].inbox = make([]arrival, window[l])
 	}
@@ -217,13 +222,14 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	if state&stateClosed != 0 {
 		return false, net.ErrClosed
 	}
-	moved = q.waiting.Load() > 0 && q.receive(in)
-	if !moved {
+	received := q.waiting.Load() > 0 && q.receive(in)
+	ended := len(q.ends) > 0 && q.reportEnds(in)
+	moved = q.accessing.Load() > 0 && q.advance(in) || received || ended
+	if !moved || q.alone >= quickShare {
+		q.alone = 0
 		q.domain.progress()
-		moved = q.waiting.Load() > 0 && q.receive(in)
-	}
-	if q.accessing.Load() > 0 && q.advance(in) {
-		moved = true
+		received = q.waiting.Load() > 0 && q.receive(in)
+		moved = q.accessing.Load() > 0 && q.advance(in) || received || moved
 	}
 	q.settle()
 	if !moved && state != 0 {
@@ -301,7 +307,7 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 
 // due says that PollCQ would make progress, or that a full lane has room.
 func (q *QueuePair) due() bool {
-	due := q.state.Load() != 0
+	due := q.state.Load() != 0 || q.quick.Load() > 0
 	for l := range rdma.Lane(rdma.Lanes) {
 		send := &q.send[l]
 		due = due || q.recv[l].owes(l) || send.full.Load() && !send.blocked.Load() && send.room(l)

@@ -19,7 +19,7 @@ const (
 	sharedRead = 128 << 10 // a read from this length on may be shared with the peer,
 	sharedMany = 512 << 10 // also where several are posted
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
-	aloneBytes = 128 << 10 // in one call
+	aloneBytes = pollBytes // in one call, of which each costs 2 µs
 	drainTime  = time.Second
 	knownAlive = 10 * time.Millisecond
 )

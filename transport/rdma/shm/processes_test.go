@@ -39,12 +39,13 @@ func TestMain(m *testing.M) {
 
 // What the first byte of a header asks for.
 const (
-	echo   = iota // the same body back
-	pull          // pull what the ticket offers, and offer it back
-	bulk          // a part of as many bytes as the header says: all back when all are here
-	count         // nothing
-	report        // how many were counted
-	flood         // numbered messages without end
+	echo     = iota // the same body back
+	pull            // pull what the ticket offers, and offer it back
+	bulk            // a part of as many bytes as the header says: all back when all are here
+	count           // nothing
+	report          // how many were counted
+	flood           // numbered messages without end
+	exchange        // as many bare exchanges, over the file that is named
 )
 
 // A node is one end, which answers or asks.
@@ -58,6 +59,9 @@ type node struct {
 	kind  byte
 	ready int // answers that have come
 	at    int
+
+	bare *bare // see BenchmarkBare
+	name int   // bytes of buf that name its file
 
 	offered, ticket transport.Ticket // this side's, the peer's
 	header          [transport.HeaderLen]byte
@@ -89,6 +93,9 @@ func (n *node) Arrived(h, body []byte) {
 		}
 	case count:
 		n.seen++
+	case exchange:
+		n.name = len(body)
+		n.ready++
 	default:
 		n.ready++
 	}
@@ -207,6 +214,8 @@ func answer(a transport.Addr) error {
 		case bulk:
 			n.n = 0
 			err = n.sendBulk(n.out[:size])
+		case exchange:
+			err = n.answerBare(string(n.buf[:n.name]), size, int(binary.LittleEndian.Uint64(n.header[16:])))
 		case report:
 			err = n.send(report, int(n.seen), nil, false)
 			n.seen = 0
