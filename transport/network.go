@@ -24,6 +24,10 @@ type Site struct {
 	Log     *slog.Logger
 }
 
+// An Expecter is an Endpoint that keeps strangers out, and does so better when it is
+// told where members of the job are: peers, those of other networks among them.
+type Expecter interface{ Expect(peers []Addr) }
+
 // An Authenticated Conn knows who its peer is: the peer has proved to have the
 // key of this certificate, and Site.TLS has accepted it. Nil where Site.TLS was.
 type Authenticated interface {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -24,18 +25,19 @@ const (
 type weapon struct {
 	name, about string
 	overUDP     bool
-	curt        bool // mpiv throws it out as soon as it has spoken
+	curt        bool // a sink throws it out as soon as it has spoken
+	rate        int  // tries per second that it promises; 0: as many as the other end lets it
 	use         func(ctx context.Context, a *attacker)
 }
 
 // weapons are what strangers do, in the order of the trial.
 var weapons = []weapon{
-	{"garbage", "200 connections that send random bytes", false, true, garbage},
-	{"slowloris", "200 connections that send a ClientHello byte by byte", false, false, slowloris},
-	{"half-open", "connections that send half a ClientHello and stop, up to 10 000 per second", false, false, halfOpen},
-	{"syn", "SYNs from addresses where nobody is, up to 10 000 per second", false, false, synFlood},
-	{"udp-garbage", "random datagrams, up to 10 000 per second", true, false, udpGarbage},
-	{"initials", "QUIC Initials with whole ClientHellos, up to 10 000 per second", true, false, initials},
+	{"garbage", "200 connections that send random bytes", false, true, 0, garbage},
+	{"slowloris", "200 connections that send a ClientHello byte by byte", false, false, 0, slowloris},
+	{"half-open", "connections that send half a ClientHello and stop, 10 000 per second", false, true, floodRate, halfOpen},
+	{"syn", "SYNs from addresses where nobody is, 10 000 per second", false, false, floodRate, synFlood},
+	{"udp-garbage", "random datagrams, 10 000 per second", true, false, floodRate, udpGarbage},
+	{"initials", "QUIC Initials with whole ClientHellos, 10 000 per second", true, false, floodRate, initials},
 }
 
 func attackNames() (names []string) {
@@ -48,7 +50,6 @@ func attackNames() (names []string) {
 const (
 	crowd     = 200
 	floodRate = 10_000 // per second
-	openMost  = 1000   // half-open connections that one attacker holds
 )
 
 // An attacker uses one weapon against some addresses.
@@ -57,6 +58,7 @@ type attacker struct {
 	from    string // its own address
 	targets []string
 	tries   atomic.Int64 // connections, or datagrams
+	met     atomic.Int64 // connections that were answered
 	bytes   atomic.Int64
 	errors  atomic.Int64
 	said    atomic.Pointer[string] // the last error
@@ -80,12 +82,34 @@ func attack(args []string) error {
 	ctx, stop := context.WithTimeout(context.Background(), long)
 	defer stop()
 	a.weapon.use(ctx, a)
-	fmt.Printf("did %d tries, %d bytes, %d errors", a.tries.Load(), a.bytes.Load(), a.errors.Load())
-	if s := a.said.Load(); s != nil {
-		fmt.Printf(", the last: %s", *s)
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		return err
 	}
-	fmt.Println()
+	fmt.Println(haul{int(a.tries.Load()), int(a.met.Load()), int(a.bytes.Load()), int(a.errors.Load()),
+		time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()})
+	if s := a.said.Load(); s != nil {
+		fmt.Printf("the last error: %s\n", *s)
+	}
 	return nil
+}
+
+// A haul is what an attacker has done.
+type haul struct {
+	tries, met, bytes, errors int
+	cpu                       float64 // s
+}
+
+const haulFormat = "did %d tries, %d answered, %d bytes, %d errors, %g s of CPU"
+
+func (h haul) String() string {
+	return fmt.Sprintf(haulFormat, h.tries, h.met, h.bytes, h.errors, h.cpu)
+}
+
+// parseHaul reads what String writes, at the beginning of text.
+func parseHaul(text string) (h haul, err error) {
+	_, err = fmt.Sscanf(text, haulFormat, &h.tries, &h.met, &h.bytes, &h.errors, &h.cpu)
+	return h, err
 }
 
 func (a *attacker) failed(ctx context.Context, err error) {
@@ -121,11 +145,12 @@ func (a *attacker) many(ctx context.Context, n int, f func(ctx context.Context, 
 }
 
 // dial connects; the connection is reset when it or ctx ends, so that no ports run out.
-func dial(ctx context.Context, target string) (c net.Conn, stop func(), err error) {
+func (a *attacker) dial(ctx context.Context, target string) (c net.Conn, stop func(), err error) {
 	d := net.Dialer{Timeout: 2 * time.Second}
 	if c, err = d.DialContext(ctx, "tcp", target); err != nil {
 		return nil, nil, err
 	}
+	a.met.Add(1)
 	_ = c.(*net.TCPConn).SetLinger(0) // best effort
 	after := context.AfterFunc(ctx, func() { c.Close() })
 	return c, func() { after(); c.Close() }, nil
@@ -133,7 +158,7 @@ func dial(ctx context.Context, target string) (c net.Conn, stop func(), err erro
 
 func garbage(ctx context.Context, a *attacker) {
 	a.many(ctx, crowd, func(ctx context.Context, target string) error {
-		c, stop, err := dial(ctx, target)
+		c, stop, err := a.dial(ctx, target)
 		if err != nil {
 			return err
 		}
@@ -162,7 +187,7 @@ func slowloris(ctx context.Context, a *attacker) {
 		return
 	}
 	a.many(ctx, crowd, func(ctx context.Context, target string) error {
-		c, stop, err := dial(ctx, target)
+		c, stop, err := a.dial(ctx, target)
 		if err != nil {
 			return err
 		}
@@ -183,56 +208,23 @@ func slowloris(ctx context.Context, a *attacker) {
 	})
 }
 
-// halfOpen keeps the latest connections open and resets the oldest.
-func halfOpen(ctx context.Context, a *attacker) {
-	hello, err := clientHello()
-	if err != nil {
-		a.failed(ctx, err)
-		return
-	}
-	const workers = 16
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() {
-			var open [openMost / workers]func()
-			a.paced(ctx, floodRate/workers, func(n int) {
-				c, stop, err := dial(ctx, a.target(i+n))
-				if err != nil {
-					a.failed(ctx, err)
-					return
-				}
-				m, _ := c.Write(hello[:len(hello)/2]) // it may be thrown out already
-				a.bytes.Add(int64(m))
-				slot := &open[n%len(open)]
-				if *slot != nil {
-					(*slot)()
-				}
-				*slot = stop
-			})
-			for _, stop := range open {
-				if stop != nil {
-					stop()
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// paced calls f up to so many times a second, less where f takes longer, until ctx
-// ends.
+// paced calls f so many times a second, less where f takes longer, until ctx ends.
+// What a beat was late for is made up for, as far as a tenth of a second goes.
 func (a *attacker) paced(ctx context.Context, rate int, f func(n int)) {
-	const beat = 10 * time.Millisecond
+	const beat = 2 * time.Millisecond
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	begun := time.Now()
+	forgone := 0
 	for n := 0; ; {
-		for range max(1, int(float64(rate)*beat.Seconds())) {
-			if ctx.Err() != nil {
-				return
-			}
+		due := int(float64(rate)*time.Since(begun).Seconds()) - forgone
+		if late := due - n - rate/10; late > 0 {
+			forgone += late
+			due -= late
+		}
+		for ; n < due && ctx.Err() == nil; n++ {
 			a.tries.Add(1)
 			f(n)
-			n++
 		}
 		select {
 		case <-ctx.Done():

@@ -3,15 +3,20 @@
 package main
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"math/big"
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +80,44 @@ func TestHellos(t *testing.T) {
 	quic, err := quicHello([8]byte{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, quic[0], "a ClientHello")
+}
+
+// TestHalfOpen: half of a hello comes on every connection that was answered, and the
+// connection is reset when the attack is over.
+func TestHalfOpen(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var said, reset atomic.Int64
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				b := make([]byte, 1<<16)
+				if n, _ := c.Read(b); n > 11 && b[0] == 22 && b[5] == 1 && 5+int(b[3])<<8+int(b[4]) > n {
+					said.Add(1)
+				}
+				if _, err := c.Read(b); errors.Is(err, syscall.ECONNRESET) {
+					reset.Add(1)
+				}
+			})
+		}
+	})
+	a := attacker{targets: []string{ln.Addr().String()}}
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	halfOpen(ctx, &a)
+	require.NoError(t, ln.Close())
+	all.Wait()
+	require.NotZero(t, a.met.Load(), "of %d tries", a.tries.Load())
+	require.NotZero(t, said.Load())
+	require.LessOrEqual(t, said.Load(), a.met.Load())
+	require.NotZero(t, reset.Load())
+	require.Zero(t, a.errors.Load())
 }
 
 func TestSegment(t *testing.T) {

@@ -19,10 +19,14 @@ import (
 	"github.com/mpiv/mpiv/chaos/lab"
 )
 
-// parseInterfaces reads /proc/net/dev: bytes that each interface has sent and
-// received.
-func parseInterfaces(text string) (map[string]uint64, error) {
-	all := map[string]uint64{}
+// A load is the bytes that an interface has received and sent.
+type load struct{ in, out uint64 }
+
+func (l load) both() uint64 { return l.in + l.out }
+
+// parseInterfaces reads /proc/net/dev.
+func parseInterfaces(text string) (map[string]load, error) {
+	all := map[string]load{}
 	for line := range strings.Lines(text) {
 		name, rest, ok := strings.Cut(line, ":")
 		if !ok {
@@ -40,7 +44,7 @@ func parseInterfaces(text string) (map[string]uint64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("/proc/net/dev: %w", err)
 		}
-		all[strings.TrimSpace(name)] = in + out
+		all[strings.TrimSpace(name)] = load{in, out}
 	}
 	return all, nil
 }
@@ -100,7 +104,7 @@ func parseSocket(s string) (netip.AddrPort, error) {
 // A reading is the bytes that a host's interfaces have carried, at a time.
 type reading struct {
 	at    time.Time
-	bytes map[string]uint64
+	bytes map[string]load
 }
 
 // A meter reads the interfaces of one host again and again.
@@ -175,6 +179,12 @@ func (m *meter) close() { m.stop(); <-m.done }
 // carried is how many bytes an interface carried from one time to another, of
 // readings in their order.
 func carried(rs []reading, name string, from, to time.Time) float64 {
+	in, out, _ := carriedEachWay(rs, name, from, to)
+	return in + out
+}
+
+// carriedEachWay is carried, for each direction, and how long the readings lie apart.
+func carriedEachWay(rs []reading, name string, from, to time.Time) (in, out float64, long time.Duration) {
 	var first, last *reading
 	for i := range rs {
 		if r := &rs[i]; !r.at.Before(from) && !r.at.After(to) {
@@ -185,9 +195,10 @@ func carried(rs []reading, name string, from, to time.Time) float64 {
 		}
 	}
 	if first == nil {
-		return 0
+		return 0, 0, 0
 	}
-	return float64(last.bytes[name] - first.bytes[name])
+	a, b := first.bytes[name], last.bytes[name]
+	return float64(b.in - a.in), float64(b.out - a.out), last.at.Sub(first.at)
 }
 
 // settled is when, from a time on, most of a host's traffic went over network for a

@@ -268,7 +268,7 @@ func rates(rs []reading, name string, step time.Duration) (points plotter.XYs) {
 		if d := r.at.Sub(rs[last].at); d >= step {
 			points = append(points, plotter.XY{
 				X: r.at.Sub(rs[0].at).Seconds(),
-				Y: float64(r.bytes[name]-rs[last].bytes[name]) / d.Seconds() / 1e6,
+				Y: float64(r.bytes[name].both()-rs[last].bytes[name].both()) / d.Seconds() / 1e6,
 			})
 			last = i
 		}

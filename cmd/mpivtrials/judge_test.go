@@ -123,7 +123,7 @@ func TestPausesBelongToTheLastEvent(t *testing.T) {
 func meterOf(lan, san []uint64) (rs []reading) {
 	var l, s uint64
 	for i := range lan {
-		rs = append(rs, reading{at(10 * i), map[string]uint64{"lan": l, "san": s}})
+		rs = append(rs, reading{at(10 * i), map[string]load{"lan": {in: l}, "san": {out: s}}})
 		l, s = l+lan[i]*10_000, s+san[i]*10_000
 	}
 	return rs
@@ -138,6 +138,20 @@ func TestSettled(t *testing.T) {
 	require.Zero(t, settled(rs, "san", "lan", at(0), 50*time.Millisecond, 100<<20), "that little is no traffic")
 	require.Zero(t, settled(rs, "san", "lan", at(80), 50*time.Millisecond, 1<<20), "a whole window must have passed")
 	require.InDelta(t, 100_000, carried(rs, "lan", at(60), at(200)), 1)
+}
+
+func TestWhatTheCableLeaves(t *testing.T) {
+	quiet := phase{rate: 20e6, mean: 20e6, in: 0.5e6, out: 25e6}
+	in, out := quiet.besideJob(quiet)
+	require.Zero(t, in)
+	require.Zero(t, out)
+	require.Equal(t, 20e6, quiet.left(quiet))
+	p := phase{rate: 17e6, mean: 16e6, in: 2.4e6, out: 22.5e6}
+	in, out = p.besideJob(quiet)
+	require.InDelta(t, 2e6, in, 1)
+	require.InDelta(t, 2.5e6, out, 1)
+	require.InDelta(t, 18e6, p.left(quiet), 1, "a tenth of the cable is others'")
+	require.Equal(t, 20e6, phase{mean: 20e6, out: 24e6}.left(quiet), "never more than there is")
 }
 
 func TestCutsAreJudged(t *testing.T) {

@@ -63,6 +63,8 @@ type options struct {
 	long   time.Duration // cuts
 	seed   uint64
 	only   []string // attacks
+	cores  float64  // of who attacks
+	among  bool     // they are on a host of the job
 }
 
 func main() {
@@ -112,6 +114,8 @@ func parseOptions(args []string) (o options, err error) {
 	set.IntVar(&o.rounds, "rounds", 6, "rounds of failover and of shaped")
 	set.DurationVar(&o.long, "for", 30*time.Second, "how long cuts goes on")
 	set.Uint64Var(&o.seed, "seed", 1, "of what cuts does")
+	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
+	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {
 		return o, err
@@ -121,6 +125,9 @@ func parseOptions(args []string) (o options, err error) {
 		if !slices.Contains(attackNames(), a) {
 			return o, fmt.Errorf("no attack is called %q; there are %s", a, strings.Join(attackNames(), ", "))
 		}
+	}
+	if o.cores <= 0 {
+		return o, errors.New("-attacker must be above zero")
 	}
 	if o.rounds < 1 || o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")

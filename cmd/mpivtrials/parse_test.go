@@ -17,7 +17,7 @@ func TestInterfaces(t *testing.T) {
    san:    1000      10    0    0    0     0          0         0      234       2    0    0    0     0       0          0
 `)
 	require.NoError(t, err)
-	require.Equal(t, map[string]uint64{"lo": 0, "san": 1234}, got)
+	require.Equal(t, map[string]load{"lo": {}, "san": {1000, 234}}, got)
 	for _, bad := range []string{"lan: 1 2 3\n", "lan: x 0 0 0 0 0 0 0 1\n", "lan: 1 0 0 0 0 0 0 0 -1\n"} {
 		_, err := parseInterfaces(bad)
 		require.Error(t, err, bad)
@@ -48,6 +48,25 @@ func TestRSS(t *testing.T) {
 	require.Zero(t, mb)
 }
 
+func TestCPU(t *testing.T) {
+	s, err := parseCPU("7 (a (b) c) S 1 7 7 0 -1 4194304 90 0 0 0 150 50 0 0 20 0 3 0\n")
+	require.NoError(t, err)
+	require.Equal(t, 2.0, s)
+	for _, bad := range []string{"", "7 (a) S 1", "7 (a) S 1 7 7 0 -1 4194304 90 0 0 0 x 50 0 0"} {
+		_, err := parseCPU(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestHaulIsReadAsItIsWritten(t *testing.T) {
+	want := haul{5, 4, 3, 2, 1.25}
+	got, err := parseHaul(want.String() + "\nthe last error: none")
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	_, err = parseHaul("nothing")
+	require.Error(t, err)
+}
+
 func TestFiguresOfOthers(t *testing.T) {
 	x, err := parseBench("# OSU-style MPI Bandwidth Test\n# Size        Bandwidth (MB/s)\n1048576                11.95\n")
 	require.NoError(t, err)
@@ -70,7 +89,7 @@ func TestOptions(t *testing.T) {
 	o, err = parseOptions([]string{"all"})
 	require.NoError(t, err)
 	require.Len(t, o.trials, len(trials))
-	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacks", "kindness", "strangers"}, {"cuts", "-seed", "3"}} {
+	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"cuts", "-seed", "3"}} {
 		_, err := parseOptions(bad)
 		require.Error(t, err, "%q", bad)
 	}

@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
 
 	"github.com/mpiv/mpiv/chaos/lab"
 )
@@ -34,18 +31,39 @@ const (
 	roundFor   = quietFor + attackFor + afterFor
 
 	strangersLead = 3 * time.Second // before the first round, for the job to start
-	attackerCores = 0.5
-	newcomerFiles = 2 // a connection's sockets
+	newcomerFiles = 2               // a connection's sockets
+	cable         = 200 * lab.Mbit
+	meterEach     = 100 * time.Millisecond
 )
+
+// A phase is a part of a round: what the job got through, and what else there was.
+type phase struct {
+	rate    float64 // the job's, bytes a second, as its receiver sees it: the median half second
+	mean    float64 // of all half seconds
+	in, out float64 // of X's cable in the same time, bytes a second
+	cpu     float64 // cores that the processes of X used, but for a sink
+	haul    haul    // of who attacked
+}
 
 // spoils is what one attack did to the job.
 type spoils struct {
-	weapon                           string
-	did                              string
-	before, away, beside, during     float64 // bytes a second
-	filesBefore, filesMost, filesEnd int
-	memBefore, memMost, memEnd       float64 // MB
-	met                              float64 // ms; NaN: never
+	weapon                       weapon
+	before, away, beside, during phase
+	held, most, after            use
+	met                          float64 // ms; NaN: never
+}
+
+// besideJob is what X's cable carried in p beside the job, bytes a second: all but what
+// the job's messages take, headers and acknowledgements too, as in the quiet phase.
+func (p phase) besideJob(quiet phase) (in, out float64) {
+	return p.in - quiet.in*p.mean/quiet.mean, p.out - quiet.out*p.mean/quiet.mean
+}
+
+// left is what the cable has left for the job in p: what it got through in the quiet
+// phase, when it had all of the cable, less the share that others send.
+func (p phase) left(quiet phase) float64 {
+	_, others := p.besideJob(quiet)
+	return quiet.rate * (1 - max(0, others)/quiet.out)
 }
 
 // heard is what the ranks of strangers have printed.
@@ -75,32 +93,36 @@ func (h *heard) line(text string) {
 	}
 }
 
-// rate is the median of the half seconds that lie within spans.
-func (h *heard) rate(spans ...span) float64 {
+// within is the half seconds that lie in s: their median, their mean, and from when
+// to when they are.
+func (h *heard) within(s span) (middle, mean float64, of span) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var in []float64
 	for _, r := range h.rates {
-		for _, s := range spans {
-			if s.contains(r.at) && s.contains(r.at.Add(-lookEach)) {
-				in = append(in, r.rate)
+		if from := r.at.Add(-lookEach); s.contains(r.at) && s.contains(from) {
+			if len(in) == 0 {
+				of.from = from
 			}
+			of.to = r.at
+			in = append(in, r.rate)
+			mean += r.rate
 		}
 	}
-	return median(in)
+	return median(in), mean / float64(len(in)), of
 }
 
 func strangers(ctx context.Context, d *desk) error {
 	l, err := lab.New(lab.Options{
 		Hosts:    []lab.Host{{Name: "X"}, {Name: "Y"}, {Name: "A"}, {Name: "W"}},
-		Networks: []lab.Network{{Name: "lan", Rate: 200 * lab.Mbit}},
+		Networks: []lab.Network{{Name: "lan", Rate: cable}},
 	})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if err := l.LimitCPU("A", attackerCores); errors.Is(err, lab.ErrUnavailable) {
-		d.note("the attacker may use a whole core: %v", err)
+	if err := l.LimitCPU("A", d.cores); errors.Is(err, lab.ErrUnavailable) {
+		d.note("the attacker may use all cores: %v", err)
 	} else if err != nil {
 		return err
 	}
@@ -110,11 +132,20 @@ func strangers(ctx context.Context, d *desk) error {
 	}
 	h := heard{met: map[int]float64{}}
 	begun := time.Now()
-	j, err := d.start(ctx, l, map[string]int{"X": 1, "Y": 1 + len(d.only)}, h.line, nil, program...)
+	slots := map[string]int{"X": 1, "Y": 1 + len(d.only)}
+	if d.among {
+		slots["Y"], slots["A"] = 1, len(d.only)
+	}
+	j, err := d.start(ctx, l, slots, h.line, nil, program...)
 	if err != nil {
 		return err
 	}
 	defer j.kill()
+	m, err := watch(l, "X", meterEach)
+	if err != nil {
+		return err
+	}
+	defer m.close()
 	if err := j.sleep(ctx, strangersLead); err != nil {
 		return err
 	}
@@ -124,7 +155,7 @@ func strangers(ctx context.Context, d *desk) error {
 		if err := j.sleep(ctx, time.Until(begun.Add(strangersLead+time.Duration(i)*roundFor))); err != nil {
 			return err
 		}
-		s, at, err := d.round(ctx, l, j, &h, name)
+		s, at, err := d.round(ctx, l, j, m, &h, name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -137,10 +168,9 @@ func strangers(ctx context.Context, d *desk) error {
 	return d.reportStrangers(all, &h, begun, bands)
 }
 
-// round tries one weapon, on a sink and on the job.
-func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, h *heard, name string) (s spoils, at span, err error) {
-	s.weapon = name
-	w := weapons[slices.IndexFunc(weapons, func(w weapon) bool { return w.name == name })]
+// round tries one weapon, on sinks and on the job.
+func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, m *meter, h *heard, name string) (s spoils, at span, err error) {
+	s.weapon = weapons[slices.IndexFunc(weapons, func(w weapon) bool { return w.name == name })]
 	own, err := l.Addr("X", "lan")
 	if err != nil {
 		return s, at, err
@@ -149,49 +179,67 @@ func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, h *heard, name str
 	if err != nil {
 		return s, at, err
 	}
-	targets := pick(open, own, w.overUDP)
+	targets := pick(open, own, s.weapon.overUDP)
 	if len(targets) == 0 {
 		return s, at, errors.New("the job has no ports to attack")
 	}
-	quiet := span{from: time.Now()}
-	if err := j.sleep(ctx, settleFor); err != nil {
+	during := func(p *phase, f func() error) (span, error) {
+		begun := time.Now()
+		was, err := usage(l, "X")
+		if err != nil {
+			return span{}, err
+		}
+		if err := f(); err != nil {
+			return span{}, err
+		}
+		is, err := usage(l, "X")
+		if err != nil {
+			return span{}, err
+		}
+		sp := span{begun, time.Now()}
+		rs, err := m.all()
+		var of span
+		p.rate, p.mean, of = h.within(sp)
+		in, out, long := carriedEachWay(rs, "lan", of.from, of.to)
+		p.in, p.out, p.cpu = in/long.Seconds(), out/long.Seconds(), (is.cpu-was.cpu)/sp.to.Sub(sp.from).Seconds()
+		return sp, err
+	}
+	if _, err := during(&s.before, func() error { return j.sleep(ctx, settleFor) }); err != nil {
 		return s, at, err
 	}
-	quiet.to = time.Now()
-	away := span{from: time.Now()}
-	if err := d.control(ctx, l, w, "W", len(targets)); err != nil {
-		return s, at, err
+	for _, c := range []struct {
+		host string
+		to   *phase
+	}{{"W", &s.away}, {"X", &s.beside}} {
+		if _, err := during(c.to, func() (err error) {
+			c.to.haul, err = d.control(ctx, l, s.weapon, c.host, len(targets))
+			return err
+		}); err != nil {
+			return s, at, err
+		}
 	}
-	away.to = time.Now()
-	beside := span{from: time.Now()}
-	if err := d.control(ctx, l, w, "X", len(targets)); err != nil {
-		return s, at, err
-	}
-	beside.to = time.Now()
-	rest := span{from: beside.to.Add(lookEach)} // what was queued is through
 	if err := j.sleep(ctx, restFor); err != nil {
 		return s, at, err
 	}
-	rest.to = time.Now()
-	s.filesBefore, s.memBefore, err = usage(l, "X")
-	if err != nil {
+	if s.held, err = usage(l, "X"); err != nil {
 		return s, at, err
 	}
-	at.from = time.Now()
-	ctx2, stop := context.WithCancel(ctx)
-	most := make(chan error, 1)
-	go func() { most <- s.watch(ctx2, l) }()
-	s.did, err = d.launch(ctx, l, w, attackFor, targets)
-	at.to = time.Now()
-	stop()
-	if err := errors.Join(err, <-most); err != nil {
+	at, err = during(&s.during, func() error {
+		ctx2, stop := context.WithCancel(ctx)
+		most := make(chan error, 1)
+		go func() { most <- s.watch(ctx2, l) }()
+		var err error
+		s.during.haul, err = d.launch(ctx, l, s.weapon, attackFor, targets)
+		stop()
+		return errors.Join(err, <-most)
+	})
+	if err != nil {
 		return s, at, err
 	}
 	if err := j.sleep(ctx, afterFor-time.Second); err != nil {
 		return s, at, err
 	}
-	s.filesEnd, s.memEnd, err = usage(l, "X")
-	s.before, s.away, s.beside, s.during = h.rate(quiet, rest), h.rate(away), h.rate(beside), h.rate(at)
+	s.after, err = usage(l, "X")
 	return s, at, err
 }
 
@@ -220,19 +268,19 @@ func (s *spoils) watch(ctx context.Context, l *lab.Lab) error {
 			return nil
 		case <-tick.C:
 		}
-		files, mem, err := usage(l, "X")
+		u, err := usage(l, "X")
 		if err != nil {
 			return err
 		}
-		s.filesMost, s.memMost = max(s.filesMost, files), max(s.memMost, mem)
+		s.most.files, s.most.mem = max(s.most.files, u.files), max(s.most.mem, u.mem)
 	}
 }
 
 // control attacks a sink on a host that has as many ports as the job.
-func (d *desk) control(ctx context.Context, l *lab.Lab, w weapon, host string, n int) error {
+func (d *desk) control(ctx context.Context, l *lab.Lab, w weapon, host string, n int) (haul, error) {
 	addr, err := l.Addr(host, "lan")
 	if err != nil {
-		return err
+		return haul{}, err
 	}
 	tcp, udp := n, 0
 	if w.overUDP {
@@ -245,14 +293,14 @@ func (d *desk) control(ctx context.Context, l *lab.Lab, w weapon, host string, n
 	c := l.Command(ctx, host, d.self, roleSink, addr.String(), fmt.Sprint(tcp), fmt.Sprint(udp), patience.String())
 	in, err := c.StdinPipe()
 	if err != nil {
-		return err
+		return haul{}, err
 	}
 	out, err := c.StdoutPipe()
 	if err != nil {
-		return err
+		return haul{}, err
 	}
 	if err := c.Start(); err != nil {
-		return err
+		return haul{}, err
 	}
 	defer func() {
 		in.Close()
@@ -261,68 +309,28 @@ func (d *desk) control(ctx context.Context, l *lab.Lab, w weapon, host string, n
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("the sink said nothing: %w", err)
+		return haul{}, fmt.Errorf("the sink said nothing: %w", err)
 	}
 	var targets []string
 	for _, f := range strings.Fields(line) {
 		targets = append(targets, strings.TrimPrefix(strings.TrimPrefix(f, "tcp:"), "udp:"))
 	}
-	_, err = d.launch(ctx, l, w, controlFor, targets)
-	return err
+	return d.launch(ctx, l, w, controlFor, targets)
 }
 
 // launch attacks from host A and returns what the attacker said it did.
-func (d *desk) launch(ctx context.Context, l *lab.Lab, w weapon, long time.Duration, targets []string) (string, error) {
+func (d *desk) launch(ctx context.Context, l *lab.Lab, w weapon, long time.Duration, targets []string) (haul, error) {
 	from, err := l.Addr("A", "lan")
 	if err != nil {
-		return "", err
+		return haul{}, err
 	}
 	out, err := l.Command(ctx, "A", d.self, append([]string{roleAttack, w.name, long.String(), from.String()}, targets...)...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("the attacker: %w: %s", err, out)
+		return haul{}, fmt.Errorf("the attacker: %w: %s", err, out)
 	}
-	return strings.TrimPrefix(strings.TrimSpace(string(out)), "did "), nil
-}
-
-func (d *desk) reportStrangers(all []spoils, h *heard, begun time.Time, bands [][2]float64) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.toll == nil {
-		return errors.New("the job did not say what it had received")
+	done, err := parseHaul(string(out))
+	if err != nil {
+		return haul{}, fmt.Errorf("the attacker said %q: %w", out, err)
 	}
-	heading := []string{"attack", "did", "before_MB_s", "sink_elsewhere_MB_s", "sink_beside_MB_s", "during_MB_s", "met_ms",
-		"files_before", "files_most", "files_after", "memory_before_MB", "memory_most_MB", "memory_after_MB"}
-	var rows [][]string
-	for i, s := range all {
-		s.met = math.NaN()
-		if ms, ok := h.met[i]; ok {
-			s.met = ms
-		}
-		rows = append(rows, []string{s.weapon, s.did, number(s.before / 1e6), number(s.away / 1e6), number(s.beside / 1e6), number(s.during / 1e6), number(s.met),
-			fmt.Sprint(s.filesBefore), fmt.Sprint(s.filesMost), fmt.Sprint(s.filesEnd), number(s.memBefore), number(s.memMost), number(s.memEnd)})
-		d.note("%s: %s; %.1f MB/s before, %.1f while a sink elsewhere was attacked, %.1f one beside the job, %.1f the job; X had %d files and %.0f MB, at most %d and %.0f, then %d and %.0f",
-			s.weapon, s.did, s.before/1e6, s.away/1e6, s.beside/1e6, s.during/1e6, s.filesBefore, s.memBefore, s.filesMost, s.memMost, s.filesEnd, s.memEnd)
-		for _, c := range s.claims() {
-			d.claim(c)
-		}
-	}
-	for _, c := range h.toll.claims() {
-		d.claim(c)
-	}
-	var line plotter.XYs
-	for _, r := range h.rates {
-		line = append(line, plotter.XY{X: r.at.Sub(begun).Seconds(), Y: r.rate / 1e6})
-	}
-	return errors.Join(d.writeCSV(heading, rows),
-		d.plotLines("a job under attack (grey: "+strings.Join(d.only, ", ")+")", "s", "MB/s", []series{{"X to Y", line}}, bands))
-}
-
-func (s spoils) claims() []claim {
-	return []claim{
-		{what: s.weapon + ": throughput, of that before", measured: 100 * s.during / s.before, unit: "%", bar: 95, least: true},
-		{what: s.weapon + ": throughput, of that while a sink beside the job is attacked", measured: 100 * s.during / s.beside, unit: "%", bar: 95, least: true},
-		{what: s.weapon + ": a process that connects meanwhile is let in after", measured: s.met, unit: "ms", bar: 2000},
-		{what: s.weapon + ": descriptors more than before", measured: float64(s.filesEnd - s.filesBefore), bar: newcomerFiles},
-		{what: s.weapon + ": memory more than before", measured: s.memEnd - s.memBefore, unit: "MB", bar: 32},
-	}
+	return done, nil
 }

@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/mpiv/mpiv/mpiv"
@@ -91,21 +91,30 @@ func stream(ctx context.Context, world *mpiv.Comm) error {
 }
 
 func drain(ctx context.Context, world *mpiv.Comm) error {
-	var got atomic.Int64
+	var mu sync.Mutex
+	got, came := int64(0), time.Now() // bytes, and when the last of them came
 	ended := make(chan struct{})
 	return both(ctx, func(ctx context.Context) error {
 		tick := time.NewTicker(lookEach)
 		defer tick.Stop()
-		last, at := int64(0), time.Now()
+		last, at := int64(0), came
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-ended:
 				return nil
-			case now := <-tick.C:
-				n := got.Load()
-				fmt.Printf("rate %.0f\n", float64(n-last)/now.Sub(at).Seconds())
+			case <-tick.C:
+				mu.Lock()
+				n, now := got, came
+				mu.Unlock()
+				rate := 0.0
+				if n > last {
+					// From message to message: to count them by the clock would
+					// make steps of 2 %.
+					rate = float64(n-last) / now.Sub(at).Seconds()
+				}
+				fmt.Printf("rate %.0f\n", rate)
 				last, at = n, now
 			}
 		}
@@ -121,7 +130,9 @@ func drain(ctx context.Context, world *mpiv.Comm) error {
 			if s.Count == 0 {
 				break
 			}
-			got.Add(int64(s.Count))
+			mu.Lock()
+			got, came = got+int64(s.Count), time.Now()
+			mu.Unlock()
 			if fill(want, mix(t.next)); string(into[:s.Count]) != string(want) {
 				t.wrong++
 			}

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -31,7 +34,7 @@ const (
 type head struct {
 	a        *Agent
 	identity *identity.Identity
-	listener net.Listener
+	listener *gate.Gate
 	launches launcher
 	wg       sync.WaitGroup
 
@@ -57,7 +60,9 @@ func (a *Agent) openHead() error {
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}
-	if h.listener, err = net.Listen("tcp", ":0"); err != nil {
+	h.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
+		Refused: func(from netip.AddrPort, err error) { a.post(func() { a.strangerRefused(from, err) }) }})
+	if err != nil {
 		return fmt.Errorf("listen for the agents of other hosts: %w", err)
 	}
 	a.head = h
@@ -91,13 +96,14 @@ func (h *head) accept() {
 				h.a.post(func() { h.a.strangerRefused(c.RemoteAddr(), err) })
 				return
 			}
+			h.listener.Member(c.RemoteAddr())
 			h.serve(conn, index)
 		})
 	}
 }
 
 // strangerRefused is told of a connection that came to nothing.
-func (a *Agent) strangerRefused(from net.Addr, err error) {
+func (a *Agent) strangerRefused(from fmt.Stringer, err error) {
 	a.refusedOne(a.hereName(), err.Error())
 	a.head.refused++
 	switch n := a.head.refused; {

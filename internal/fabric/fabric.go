@@ -106,7 +106,16 @@ func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
 		}
 	}
 	f.mu.Unlock()
+	var peers []transport.Addr
+	for _, process := range addrs {
+		for _, a := range process {
+			peers = append(peers, a.Addr)
+		}
+	}
 	for i := range f.opt.Networks {
+		if e, ok := f.opt.Networks[i].Endpoint.(transport.Expecter); ok {
+			e.Expect(peers)
+		}
 		f.done.Go(func() { f.accept(&f.opt.Networks[i]) })
 	}
 	f.done.Go(f.run)

@@ -14,7 +14,7 @@ import (
 // grace is what a handshake gets when others wait for its place.
 const grace = 100 * time.Millisecond
 
-// A guest is a socket that was accepted and is not part of a Conn yet.
+// A guest is a socket whose first bytes are there and that is not part of a Conn yet.
 type guest struct {
 	*stream
 	since time.Time
@@ -119,6 +119,7 @@ func (e *Endpoint) greet(g *guest) bool {
 	if err != nil {
 		return false
 	}
+	e.ln.Member(g.sock.RemoteAddr())
 	e.mu.Lock()
 	first := e.halves[p.id]
 	if first == nil {

@@ -15,10 +15,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -54,11 +56,14 @@ type Options struct {
 	// Secret is what both ends of a connection must know. It travels as it is:
 	// without TLS it keeps strangers out, not those who can listen to the network.
 	Secret [16]byte
-	// Handshakes is how many may be unfinished at a time; each holds a
-	// descriptor. When they are so many, newcomers wait, and the oldest goes
-	// when it has had 100 ms. Zero means 256.
+	// Handshakes is how many may be under way at a time, and how many may wait
+	// whose first bytes are not all there; each holds a descriptor. When they are
+	// so many, newcomers wait, and the oldest goes when it has had 100 ms, or at
+	// once if many wait from its address and no member has come from there. Zero
+	// means 256.
 	Handshakes int
-	// Patience is how long a handshake may take. Zero means 2 s.
+	// Patience is how long the first bytes may take, and then the handshake. Zero
+	// means 2 s.
 	Patience time.Duration
 }
 
@@ -81,7 +86,7 @@ type Endpoint struct {
 	addr    transport.Addr
 	tls     *tls.Config  // nil: in clear
 	from    *net.TCPAddr // where dialed connections leave from; nil: where the system likes
-	ln      net.Listener
+	ln      *gate.Gate
 	waker   *waker
 	backlog chan *Conn
 	seats   chan struct{} // one for each connection in backlog, taken before its answer
@@ -101,8 +106,11 @@ type Endpoint struct {
 // Listen makes an endpoint, which accepts handshakes from now on.
 func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	o = o.withDefaults()
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", o.Listen)
+	first := gate.TLS
+	if o.TLS == nil {
+		first = gate.Magic(string(magic[:]), preambleLen)
+	}
+	ln, err := gate.Listen(ctx, o.Listen, gate.Options{First: first, Waiting: o.Handshakes, Patience: o.Patience})
 	if err != nil {
 		return nil, fmt.Errorf("listen %s:%s: %w", Name, o.Listen, err)
 	}
@@ -155,8 +163,20 @@ func source(a *net.TCPAddr) *net.TCPAddr {
 
 func (e *Endpoint) Addr() transport.Addr { return e.addr }
 
-// Strangers is how many connected and did not complete the handshake.
-func (e *Endpoint) Strangers() uint64 { return e.strangers.Load() }
+// Strangers is how many connected and did not complete the handshake. It leaves out
+// those that the kernel dropped for who had already been turned away too often.
+func (e *Endpoint) Strangers() uint64 { return e.strangers.Load() + e.ln.Strangers() }
+
+// Expect implements transport.Expecter.
+func (e *Endpoint) Expect(peers []transport.Addr) {
+	var from []netip.Addr
+	for _, p := range peers {
+		if at, err := netip.ParseAddrPort(p.Local()); err == nil && p.Network() == Name {
+			from = append(from, at.Addr())
+		}
+	}
+	e.ln.Expect(from...)
+}
 
 func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	select {
