@@ -1,0 +1,146 @@
+package leader
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// bigJob is n ranks, 20 a host, in a ring, each sending also to the rank a host further; every host has a spare.
+func bigJob(level Level, n int) (*Machine, []topology.Place) {
+	var places []topology.Place
+	for r := range n {
+		places = append(places, topology.Place{Host: fmt.Sprintf("h%03d", r/20), Slot: r % 20})
+	}
+	m := New(Config{Level: level, MovesPerMinute: 1000, StartsPerMinute: 1000}, topology.New(places))
+	for h := range n / 20 {
+		name := fmt.Sprintf("h%03d", h)
+		m.Step(start, HostJoined{Host: name, Slots: 20, Spares: 4, Trusted: true})
+		for s := range 4 {
+			m.Step(start, ProcessReady{topology.Place{Host: name, Slot: 20 + s}})
+		}
+	}
+	for r := range n {
+		m.Step(start, Traffic{topology.Rank(r), []Flow{{topology.Rank((r + 1) % n), 1e6}, {topology.Rank((r + 20) % n), 2e6}}})
+	}
+	m.Step(start, LeadingFrom{"h000"})
+	return m, places
+}
+
+func plansOf(acts []Action) (plans []adapt.Plan) {
+	for _, a := range acts {
+		if d, ok := a.(Do); ok {
+			plans = append(plans, d.Plan)
+		}
+	}
+	return plans
+}
+
+// TestMessagesOfAMoveDoNotGrowWithTheJob moves the same ranks in jobs of several sizes.
+func TestMessagesOfAMoveDoNotGrowWithTheJob(t *testing.T) {
+	type cost struct{ plans, messages, told, actions int }
+	measure := func(n int, in ...Input) (c cost) {
+		m, _ := bigJob(Crashes, n)
+		for _, in := range append(in, Input(Tick{})) {
+			acts := m.Step(start.Add(time.Second), in)
+			c.actions += len(acts)
+			for _, p := range plansOf(acts) {
+				c.plans++
+				c.messages += p.Messages()
+				for _, s := range p.Steps {
+					c.told += len(s.Do.Ranks)
+				}
+			}
+		}
+		return c
+	}
+	for name, in := range map[string]Input{
+		"a move":         MoveRank{Rank: 45, To: "h004"},
+		"a lost process": ProcessLost{Place: topology.Place{Host: "h002", Slot: 5}, Why: Killed},
+		"a lost host":    HostLost{Host: "h002", Why: Died},
+	} {
+		small := measure(1000, in)
+		require.Positive(t, small.plans, name)
+		t.Logf("%s: %+v", name, small)
+		require.Equal(t, small, measure(10000, in), name)
+		if name == "a move" {
+			require.Equal(t, 4, small.told, "of a ring with one chord each way")
+		}
+	}
+}
+
+// TestBigJob lets hosts of 10 000 ranks die one after the other, and all plans end well.
+func TestBigJob(t *testing.T) {
+	m, _ := bigJob(Crashes, 10000)
+	now, recovered, lost := start, 0, 0
+	for h := 0; h < 50; h += 7 {
+		now = now.Add(time.Second)
+		lost += m.hosts[fmt.Sprintf("h%03d", h)].ranks
+		for todo := plansOf(m.Step(now, HostLost{Host: fmt.Sprintf("h%03d", h), Why: Died})); len(todo) > 0; todo = todo[1:] {
+			recovered += len(todo[0].Moves)
+			todo = append(todo, plansOf(m.Step(now, PlanEnded{ID: todo[0].ID, Outcome: adapt.Outcome{End: adapt.Finished}}))...)
+		}
+	}
+	require.GreaterOrEqual(t, lost, 8*20)
+	require.Equal(t, lost, recovered)
+	for _, h := range m.hosts {
+		require.LessOrEqual(t, h.ranks, h.size(), h.name)
+		require.Zero(t, h.incoming, h.name)
+	}
+}
+
+// BenchmarkStep is what one input costs in a job of 10 000 ranks on 500 hosts.
+func BenchmarkStep(b *testing.B) {
+	const n = 10000
+	steps := func(name string, f func(m *Machine, i int)) {
+		b.Run(name, func(b *testing.B) {
+			m, _ := bigJob(Crashes, n)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				f(m, i)
+				i++
+			}
+		})
+	}
+	now := start
+	tick := func(d time.Duration) time.Time { now = now.Add(d); return now }
+	steps("tick", func(m *Machine, i int) { m.Step(tick(time.Millisecond), Tick{}) })
+	steps("traffic", func(m *Machine, i int) {
+		r := i % n
+		m.Step(now, Traffic{topology.Rank(r), []Flow{{topology.Rank((r + 1) % n), 1e6}, {topology.Rank((r + 20) % n), 2e6}}})
+	})
+	steps("reading", func(m *Machine, i int) {
+		m.Step(now, HostReading{Host: fmt.Sprintf("h%03d", i%500), Cores: 32, Busy: 20})
+	})
+	steps("fine", func(m *Machine, i int) {
+		m.Step(now, Fine{Link{From: fmt.Sprintf("h%03d", i%500), To: fmt.Sprintf("h%03d", (i+1)%500)}, 1e8})
+	})
+	steps("killed-and-recovered", func(m *Machine, i int) {
+		at := m.at(topology.Rank(i % n))
+		for todo := plansOf(m.Step(tick(time.Second), ProcessLost{Place: at, Why: Killed})); len(todo) > 0; todo = todo[1:] {
+			todo = append(todo, plansOf(m.Step(now, PlanEnded{ID: todo[0].ID, Outcome: adapt.Outcome{End: adapt.Finished}}))...)
+		}
+	})
+	steps("flood-decided", func(m *Machine, i int) { // two breaches, the blame, and the end of what is done
+		host := fmt.Sprintf("h%03d", i%500)
+		for _, to := range []int{1, 2} {
+			m.Step(now, Breach{Link: Link{From: host, To: fmt.Sprintf("h%03d", (i+to)%500)}, Promised: 1e8, Seen: 1e7})
+		}
+		plans := plansOf(m.Step(tick(2*time.Second), Tick{}))
+		if len(plans) == 0 {
+			b.Fatal("nothing was decided")
+		}
+		for _, to := range []int{1, 2} {
+			m.Step(now, Recovered{Link: Link{From: host, To: fmt.Sprintf("h%03d", (i+to)%500)}})
+		}
+		for _, p := range plans {
+			m.Step(now, PlanEnded{ID: p.ID, Outcome: adapt.Outcome{End: adapt.Undone}})
+		}
+	})
+}

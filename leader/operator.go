@@ -1,0 +1,210 @@
+package leader
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// A drain is an order that lasts until the host is empty.
+type drain struct {
+	ref    string
+	record *Record // of the moves; nil: none was made yet
+	why    string  // what it waits for, as last told
+}
+
+func (m *Machine) answer(ref, chosen, why string, seen string) {
+	rec := m.record(seen)
+	rec.Verdict, rec.Chosen, rec.Why, rec.Ref = Order, chosen, why, ref
+	m.tell(rec)
+}
+
+func (m *Machine) moveRank(in MoveRank) {
+	seen := fmt.Sprintf("the operator moves rank %d to %s", in.Rank, in.To)
+	if why := m.refuseMove(in); why != "" {
+		m.answer(in.Ref, "refused", why, seen)
+		return
+	}
+	s := m.alive(in.Rank, in.To)
+	rec := m.record(seen)
+	rec.Verdict, rec.Chosen, rec.Ref = Order, doMove, in.Ref
+	m.relocate(s, in.To, rec)
+	rec.Chosen = rec.Plans[0].What
+	m.tell(rec)
+}
+
+// alive is to carry a living rank to a host.
+func (m *Machine) alive(r topology.Rank, to string) Relocate {
+	s := Relocate{Rank: r, From: m.at(r), To: topology.Place{Host: to}}
+	s.Carry = m.carry(s.From.Host, to, m.ranks[r].bytes)
+	s.Cost = (m.cfg.Standstill + s.Carry).Seconds()
+	return s
+}
+
+func (m *Machine) refuseMove(in MoveRank) string {
+	h := m.hosts[in.To]
+	switch {
+	case !m.cfg.Level.moves():
+		return fmt.Sprintf("at level %s ranks do not move: start with --survive moves or crashes", m.cfg.Level)
+	case in.Rank < 0 || int(in.Rank) >= len(m.ranks):
+		return fmt.Sprintf("there is no rank %d: the job has ranks 0 to %d", in.Rank, len(m.ranks)-1)
+	case h == nil || !h.joined:
+		return fmt.Sprintf("there is no host %s in the job: it has %s", in.To, strings.Join(m.joined(), " "))
+	case m.at(in.Rank).Host == in.To:
+		return fmt.Sprintf("rank %d is on %s already", in.Rank, in.To)
+	case !h.silent.IsZero():
+		return fmt.Sprintf("%s is silent", in.To)
+	case h.draining != nil:
+		return fmt.Sprintf("%s is being drained: uncordon it first", in.To)
+	case h.cordoned:
+		return fmt.Sprintf("%s is cordoned: uncordon it first", in.To)
+	case h.quarantine.holds(m.now):
+		return fmt.Sprintf("%s is in quarantine for another %v (%s): wait, or uncordon it", in.To, h.quarantine.until.Sub(m.now).Round(time.Second), h.quarantine.why)
+	case m.full(h):
+		return fmt.Sprintf("%s has no room: %d of %d ranks", in.To, h.ranks+h.incoming, h.size())
+	}
+	if why := m.busy(in.Rank); why != "" {
+		return fmt.Sprintf("rank %d: %s", in.Rank, why)
+	}
+	return m.noBudget()
+}
+
+func (m *Machine) full(h *host) bool {
+	room, _ := h.room()
+	return room == 0
+}
+
+func (m *Machine) noBudget() string {
+	if m.moves.count(m.now) < m.cfg.MovesPerMinute {
+		return ""
+	}
+	return fmt.Sprintf("%d moves within a minute are the most; the next can be in %v", m.cfg.MovesPerMinute, m.moves.free().Sub(m.now).Round(time.Second))
+}
+
+func (m *Machine) joined() (names []string) {
+	for _, name := range m.names {
+		if m.hosts[name].joined {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (m *Machine) drainHost(in Drain) {
+	seen := fmt.Sprintf("the operator drains %s", in.Host)
+	h := m.hosts[in.Host]
+	why := ""
+	switch {
+	case h == nil || !h.joined:
+		why = fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " "))
+	case !m.cfg.Level.moves():
+		why = fmt.Sprintf("at level %s ranks do not move: start with --survive moves or crashes", m.cfg.Level)
+	case h.draining != nil:
+		why = fmt.Sprintf("%s is being drained already", in.Host)
+	default:
+		room := 0
+		for _, name := range m.names {
+			if o := m.hosts[name]; o != h && o.well() {
+				more, _ := o.room()
+				room += more
+			}
+		}
+		if room < h.ranks {
+			why = fmt.Sprintf("%s has %d ranks and the others have room for %d (%s)", in.Host, h.ranks, room, m.roomText(in.Host))
+		}
+	}
+	if why != "" {
+		m.answer(in.Ref, "refused", why, seen)
+		return
+	}
+	h.draining = &drain{ref: in.Ref}
+	m.drains = append(m.drains, in.Host)
+	if in.Host == m.leader {
+		m.handOver(seen)
+	}
+}
+
+// drainOn moves what can be moved off the hosts that are being drained.
+func (m *Machine) drainOn() {
+	m.drains = slices.DeleteFunc(m.drains, func(name string) bool { return m.hosts[name].draining == nil })
+	for _, name := range m.drains {
+		h := m.hosts[name]
+		d := h.draining
+		if d.record == nil {
+			d.record = m.record(fmt.Sprintf("the operator drains %s", name))
+			d.record.Verdict, d.record.Chosen, d.record.Ref = Order, doEmpty, d.ref
+		}
+		before, why := len(d.record.Plans), ""
+		for _, r := range ranksAt(h) {
+			if m.ranks[r].plan != 0 {
+				continue
+			}
+			if why = m.busy(r); why != "" {
+				why = fmt.Sprintf("rank %d waits: it moved or was tried lately", r)
+				continue
+			}
+			if m.noBudget() != "" {
+				why = fmt.Sprintf("%d moves within a minute are the most", m.cfg.MovesPerMinute)
+				break
+			}
+			to, no, ok := m.choose(r, nil)
+			if !ok {
+				why = fmt.Sprintf("rank %d waits: %s", r, no)
+				continue
+			}
+			m.relocate(m.alive(r, to), to, d.record)
+		}
+		if h.ranks == 0 && h.incoming == 0 {
+			h.cordoned, h.draining = true, nil
+			d.record.Why = "the host is empty, and cordoned"
+			m.tell(d.record)
+		} else if len(d.record.Plans) > before || why != d.why {
+			d.why, d.record.Why = why, why
+			m.tell(d.record)
+		}
+	}
+}
+
+func (m *Machine) cordon(in Cordon) {
+	seen := fmt.Sprintf("the operator cordons %s", in.Host)
+	h := m.hosts[in.Host]
+	if h == nil || !h.joined {
+		m.answer(in.Ref, "refused", fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " ")), seen)
+		return
+	}
+	h.cordoned = true
+	m.answer(in.Ref, "cordon", "no rank moves there; those that are there stay", seen)
+}
+
+func (m *Machine) uncordon(in Uncordon) {
+	seen := fmt.Sprintf("the operator uncordons %s", in.Host)
+	h := m.hosts[in.Host]
+	if h == nil || !h.joined {
+		m.answer(in.Ref, "refused", fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " ")), seen)
+		return
+	}
+	h.cordoned, h.draining = false, nil
+	h.quarantine.until = m.now
+	m.answer(in.Ref, "uncordon", "ranks may move there", seen)
+	m.lacks(in.Host)
+}
+
+func (m *Machine) addHost(in AddHost) {
+	seen := fmt.Sprintf("the operator adds host %s", in.Host)
+	switch h := m.hosts[in.Host]; {
+	case h != nil && h.joined:
+		m.answer(in.Ref, "refused", in.Host+" is in the job already", seen)
+		return
+	case m.added[in.Host]:
+		m.answer(in.Ref, "refused", in.Host+" is being added already", seen)
+		return
+	}
+	m.added[in.Host] = true
+	rec := m.record(seen)
+	rec.Verdict, rec.Chosen, rec.Ref = Order, "add host", in.Ref
+	m.do(Add{in.Host, m.leader}, rec, 0)
+	m.tell(rec)
+}

@@ -1,0 +1,333 @@
+package leader
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// A breach is one that holds.
+type breach struct {
+	Fall
+	since time.Time
+	text  string
+}
+
+const (
+	learn    = 0.05 // of a reading, for what is usual
+	pressFor = 500 * time.Millisecond
+)
+
+func (m *Machine) hostReading(in HostReading) {
+	h := m.host(in.Host)
+	calm := true
+	for l := range m.breaches {
+		calm = calm && l.From != in.Host && l.To != in.Host
+	}
+	switch {
+	case h.reading.Cores == 0:
+		h.usual = in.Busy
+	case calm:
+		h.usual += learn * (in.Busy - h.usual)
+	}
+	h.reading = in
+	if !h.joined || len(starving(in)) == 0 {
+		h.pressedSince = time.Time{}
+		delete(m.told, "host "+in.Host)
+		return
+	}
+	if h.pressedSince.IsZero() {
+		h.pressedSince = m.now
+		m.gather(pressFor)
+	}
+}
+
+func (m *Machine) breach(in Breach) {
+	if m.host(in.Link.From).joined && m.host(in.Link.To).joined {
+		since := in.Since
+		if since.IsZero() || since.After(m.now) {
+			since = m.now
+		}
+		if m.breaches[in.Link] == nil {
+			m.gather(m.cfg.Gather)
+		}
+		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen, in.Limited}, since, in.Evidence}
+		delete(m.fine, in.Link)
+	}
+}
+
+// gather puts the next look off until what else falls is known.
+func (m *Machine) gather(d time.Duration) {
+	if end := m.now.Add(d); m.gatherEnd.IsZero() {
+		m.gatherEnd = end
+	}
+}
+
+// look blames, judges and remedies, when something was gathered and from time to time
+// while it lasts.
+func (m *Machine) look() {
+	switch {
+	case !m.gatherEnd.IsZero():
+		if m.now.Before(m.gatherEnd) {
+			return
+		}
+		m.gatherEnd = time.Time{}
+	case m.lookAt.IsZero() || m.now.Before(m.lookAt):
+		return
+	}
+	m.lookAt = time.Time{}
+	m.ailing = nil
+	falls := m.falls()
+	ev := m.evidence(falls)
+	if len(ev.Fell)+len(ev.Starved) == 0 {
+		return
+	}
+	m.lookAt = m.now.Add(m.cfg.Recheck)
+	all := m.troubles(Blame(ev), falls)
+	for _, t := range all {
+		if t.Verdict.Kind != Program {
+			m.ail(t)
+		}
+	}
+	for _, t := range all {
+		m.remedy(t)
+	}
+	m.handOverFrom(all)
+}
+
+// falls is the breaches between hosts that both have ranks, in order. The others are over: nothing uses them.
+func (m *Machine) falls() (all []Fall) {
+	for l, b := range m.breaches {
+		if m.hosts[l.From].ranks == 0 || m.hosts[l.To].ranks == 0 {
+			delete(m.breaches, l)
+			continue
+		}
+		all = append(all, b.Fall)
+	}
+	slices.SortFunc(all, func(a, b Fall) int { return compareLinks(a.Link, b.Link) })
+	return all
+}
+
+func (m *Machine) evidence(falls []Fall) (ev Evidence) {
+	latest := map[Port]time.Time{} // what was fine before the last link of a port fell proves nothing
+	promised := map[string]float64{}
+	for _, f := range falls {
+		ev.Fell = append(ev.Fell, f.Link)
+		for _, p := range both(f.Link) {
+			if since := m.breaches[f.Link].since; since.After(latest[p]) {
+				latest[p] = since
+			}
+		}
+		for _, h := range []string{f.Link.From, f.Link.To} {
+			promised[h] = max(promised[h], f.Promised)
+		}
+	}
+	for l, f := range m.fine {
+		for _, p := range both(l) {
+			if since, fell := latest[p]; fell && !f.at.Before(since) && !slices.Contains(ev.Fine, p) {
+				ev.Fine = append(ev.Fine, p) // in any order: it is a set
+			}
+		}
+	}
+	for _, name := range m.names {
+		h := m.hosts[name]
+		if h.joined && h.ranks > 0 && !h.pressedSince.IsZero() && m.now.Sub(h.pressedSince) >= pressFor {
+			ev.Starved = append(ev.Starved, name)
+		} else if flooded(h.reading, promised[name]) != nil {
+			ev.Odd = append(ev.Odd, name)
+		}
+	}
+	return ev
+}
+
+// A Trouble is a suspect with its verdict: the event that remedies answer.
+type Trouble struct {
+	Suspect Suspect
+	Verdict Verdict
+	Falls   []Fall
+	Left    float64 // of what was promised
+}
+
+func (t Trouble) String() string { return fmt.Sprintf("%v: %s", t.Suspect, t.Verdict.Kind) }
+
+func (m *Machine) troubles(all []Suspect, falls []Fall) (out []Trouble) {
+	readings, usual := map[string]HostReading{}, map[string]float64{}
+	for _, name := range m.names {
+		readings[name], usual[name] = m.hosts[name].reading, m.hosts[name].usual
+	}
+	slow := map[string]bool{}
+	for _, s := range all {
+		t := Trouble{Suspect: s}
+		for _, f := range falls {
+			if slices.Contains(s.Fell, f.Link) {
+				t.Falls = append(t.Falls, f)
+			}
+		}
+		t.Verdict = Judge(s, t.Falls, readings, usual)
+		if t.Left = left(t.Falls); s.Starved {
+			r := readings[s.Host]
+			t.Left = min(t.Left, 1-min(0.99, max(r.Pressure, r.Throttled)))
+		}
+		if t.Verdict.Kind == Slow {
+			slow[s.Host], slow[s.Link.From], slow[s.Link.To] = true, true, true
+		}
+		out = append(out, t)
+	}
+	// Where everything falls at once and nothing foreign is seen anywhere, it is the program
+	// that asks for less.
+	used, everywhere := 0, true
+	for _, name := range m.names {
+		if m.hosts[name].joined && m.hosts[name].ranks > 0 {
+			used++
+			everywhere = everywhere && slow[name]
+		}
+	}
+	for i := range out {
+		if out[i].Verdict.Kind == Slow && everywhere && used >= 3 {
+			out[i].Verdict = Verdict{Program, append(out[i].Verdict.Reasons[:1:1], "every host that has ranks fell at once, and none shows a foreign cause")}
+		}
+	}
+	return out
+}
+
+// ail keeps a blamed host, and what still goes through its ports, for placement and the cost of moves;
+// what is on its way to the host is not wanted there any more.
+func (m *Machine) ail(t Trouble) {
+	if m.ailing == nil {
+		m.ailing = map[Port]float64{}
+	}
+	most := 1.0
+	for _, f := range t.Falls {
+		most = max(most, f.Seen)
+	}
+	for _, f := range t.Falls {
+		for _, p := range both(f.Link) {
+			if p.Host == t.Suspect.Host {
+				m.ailing[p] = most
+			}
+		}
+	}
+	if t.Suspect.Host == "" {
+		return
+	}
+	m.blameHost(t.Suspect.Host, string(t.Verdict.Kind))
+	for _, q := range m.hosts[t.Suspect.Host].processes {
+		if u := m.plans[q.plan]; u != nil {
+			if s, ok := u.strategy.(Relocate); ok && m.ranks[s.Rank].dead == nil {
+				m.abandon(q.plan, fmt.Sprintf("its target %s: %s", t.Suspect.Host, t.Verdict.Kind))
+			}
+		}
+	}
+}
+
+func both(l Link) [2]Port { from, to := ports(l); return [2]Port{from, to} }
+
+func (m *Machine) blameHost(name, why string) {
+	if m.hosts[name].quarantine.blame(m.now, why, m.cfg.Quarantine, m.cfg.QuarantineMost) && !slices.Contains(m.jailed, name) {
+		m.jailed = append(m.jailed, name)
+		slices.Sort(m.jailed)
+	}
+}
+
+// release tells when a quarantine has ended.
+func (m *Machine) release() {
+	m.jailed = slices.DeleteFunc(m.jailed, func(name string) bool {
+		h := m.hosts[name]
+		if h.quarantine.holds(m.now) {
+			return false
+		}
+		if h.joined {
+			rec := m.record(fmt.Sprintf("quarantine %d of host %s is over: %s", h.quarantine.strikes, name, h.quarantine.why))
+			rec.Chosen, rec.Why = "release", "ranks may move there again"
+			m.tell(rec)
+		}
+		return true
+	})
+}
+
+// remedy does what Decide chooses, and keeps the record.
+func (m *Machine) remedy(t Trouble) {
+	strategy, ok := decider{m}.Decide(t)
+	if !ok {
+		return
+	}
+	s := strategy.(Remedy)
+	rec := m.record()
+	for _, f := range t.Falls {
+		text := fmt.Sprintf("%v: %s of %s", f.Link, rate(f.Seen), rate(f.Promised))
+		if b := m.breaches[f.Link]; b.text != "" {
+			text += ", " + b.text
+		}
+		rec.Seen = append(rec.Seen, text)
+	}
+	if len(t.Falls) == 0 {
+		rec.Seen = []string{fmt.Sprintf("host %s has been starved for %v", t.Suspect.Host, m.now.Sub(m.hosts[t.Suspect.Host].pressedSince))}
+	}
+	rec.Blamed, rec.Verdict, rec.Reasons = t.Suspect.String(), t.Verdict.Kind, t.Verdict.Reasons
+	rec.Options, rec.Chosen, rec.Why = s.Options, s.Chosen.What, s.Why
+	if len(s.Chosen.relocate)+len(s.Chosen.change) == 0 {
+		m.lastRecord-- // unless it is told, there was no decision
+		m.tellOnce(t.Suspect.String(), func(r *Record) { *r = *rec })
+		return
+	}
+	delete(m.told, t.Suspect.String())
+	for _, c := range s.Chosen.change {
+		m.do(c, rec, m.cfg.Standstill.Seconds())
+	}
+	var again []*process
+	for _, r := range s.Chosen.relocate {
+		if !r.Again {
+			m.relocate(r, r.To.Host, rec)
+			continue
+		}
+		m.moves.add(m.now) // the rank lives: it counts
+		m.ranks[r.Rank].moved = m.now
+		if q := m.process(r.From); q != nil && !slices.Contains(again, q) {
+			again = append(again, q)
+		}
+	}
+	m.tell(rec)
+	if len(again) > 0 {
+		// Nobody has to consent to be rescued: the processes are out, and recoverDead goes on.
+		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, true)
+	}
+}
+
+// handOverFrom asks another host's agent to lead where the leader's own host is blamed.
+func (m *Machine) handOverFrom(all []Trouble) {
+	for _, t := range all {
+		if t.Verdict.Kind != Program && t.Suspect.Host == m.leader {
+			m.handOver(t.String())
+		}
+	}
+}
+
+func (m *Machine) handOver(why string) {
+	if m.leader == "" || m.handed == m.leader {
+		return
+	}
+	best := ""
+	for _, name := range m.names {
+		h := m.hosts[name]
+		if name == m.leader || !h.well() || h.quarantine.holds(m.now) {
+			continue
+		}
+		if best == "" || h.trusted && !m.hosts[best].trusted {
+			best = name
+		}
+	}
+	if best != "" {
+		m.handed = m.leader
+		m.out = append(m.out, HandOver{best, why})
+	}
+}
+
+func ranksAt(h *host) (all []topology.Rank) {
+	for _, q := range h.processes {
+		all = append(all, q.ranks...)
+	}
+	slices.Sort(all)
+	return all
+}
