@@ -245,8 +245,11 @@ func (a *Area) find(number uint64) (Snapshot, *slot, uint64, error) {
 		s := &a.slots[i]
 		turn := s.turn(a.header)
 		snap, err := s.snapshot(a.f, a.header)
-		if err == nil && snap.Number == number && s.turn(a.header) == turn {
+		switch {
+		case err == nil && snap.Number == number && s.turn(a.header) == turn:
 			return snap, s, turn, nil
+		case err != nil && err != ErrNone && err != ErrCorrupt && err != errChanged:
+			return Snapshot{}, nil, 0, err
 		}
 	}
 	return Snapshot{}, nil, 0, fmt.Errorf("snapshot %d: %w", number, ErrGone)

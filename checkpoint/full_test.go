@@ -66,12 +66,26 @@ func fillSmall(dir string) error {
 			return fmt.Errorf("save %d: %w", n, err)
 		}
 	}
-	before := free()
-	if err := a.Save(3, state(3, 7<<20)); !errors.Is(err, ErrFull) {
-		return fmt.Errorf("Save of 7 MiB = %v, want ErrFull", err)
-	}
-	if got := free(); got != before {
-		return fmt.Errorf("after ErrFull %d bytes are free, before %d", got, before)
+	// A process that has saved here, and its successor, to whom all is new.
+	for life := range 2 {
+		before := free()
+		if err := a.Save(3, state(3, 7<<20)); !errors.Is(err, ErrFull) {
+			return fmt.Errorf("life %d: Save of 7 MiB = %v, want ErrFull", life, err)
+		}
+		if got := free(); got != before {
+			return fmt.Errorf("life %d: after ErrFull %d bytes are free, before %d", life, got, before)
+		}
+		for n := byte(1); n <= 2; n++ {
+			snap, _, _, err := a.find(uint64(n))
+			if err != nil || !bytes.Equal(snap.Parts[0], state(n, 2<<20)) {
+				return fmt.Errorf("life %d: after ErrFull snapshot %d is not what was saved: %v", life, n, err)
+			}
+		}
+		a.Close()
+		if a, err = Open(filepath.Join(dir, "area")); err != nil {
+			return err
+		}
+		defer a.Close()
 	}
 	if err := a.Reserve(5 << 20); !errors.Is(err, ErrFull) {
 		return fmt.Errorf("Reserve of two times 5 MiB = %v, want ErrFull", err)

@@ -91,7 +91,7 @@ func (d *Determinants) makeRoom() error {
 	if old == mostRing {
 		return fmt.Errorf("append determinant %d: %d are not covered by a snapshot: take one: %w", d.end, old, ErrFull)
 	}
-	if err := reserve(d.f, pageLen, int64(2*old*recordLen)); err != nil {
+	if err := reserve(d.f, pageLen+int64(old*recordLen), int64(old*recordLen)); err != nil {
 		return fmt.Errorf("append determinant %d: %w", d.end, err)
 	}
 	mem, err := mapped(d.f, pageLen, int64(2*old*recordLen))

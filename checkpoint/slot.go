@@ -201,6 +201,9 @@ func (s *slot) verify(f *os.File, header []byte, turn uint64) (Snapshot, error) 
 		snap.Parts[i] = s.mem[off : off+int64(n) : off+int64(n)]
 		off += aligned(int64(n))
 	}
+	if off != int64(total) {
+		return Snapshot{}, ErrCorrupt
+	}
 	return snap, nil
 }
 
