@@ -58,20 +58,24 @@ func image(b *testing.B, v *Vars) {
 // BenchmarkReceive has no copy into the segments: that is the network's work.
 func BenchmarkReceive(b *testing.B) {
 	b.Run("64MiB", func(b *testing.B) {
-		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, pointer(make([]float64, 64*mib/8))))
+		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, pointer(make([]float64, 64*mib/8))), func() {})
 	})
 	b.Run("64MiB-anew", func(b *testing.B) {
-		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, new([]float64)))
+		var grid []float64
+		receive(b, protect(b, pointer(make([]float64, 64*mib/8))), protect(b, &grid), func() { grid = nil })
 	})
-	b.Run("structs", func(b *testing.B) { receive(b, protect(b, pointer(population())), protect(b, new([]*being))) })
+	b.Run("structs", func(b *testing.B) {
+		receive(b, protect(b, pointer(population())), protect(b, new([]*being)), func() {})
+	})
 }
 
-func receive(b *testing.B, from, into *Vars) {
+func receive(b *testing.B, from, into *Vars, forget func()) {
 	i, err := from.Image()
 	require.NoError(b, err)
 	b.SetBytes(i.Bytes())
 	b.ReportAllocs()
 	for b.Loop() {
+		forget()
 		f, err := into.Receive(i.Manifest)
 		if err != nil {
 			b.Fatal(err)

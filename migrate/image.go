@@ -23,7 +23,8 @@ const large = 4096
 // the variables meanwhile. Equal state gives equal bytes. Slices and strings that are flat in
 // memory are not copied. The error is [ErrShared] or [ErrValue].
 func (v *Vars) Image() (Image, error) {
-	e := encoder{list: v.list, rest: make([]byte, 0, v.rest+v.rest/8), seen: make(map[object]int), next: len(v.list)}
+	e := encoder{list: v.list, rest: make([]byte, 0, v.rest+v.rest/8), seen: make(map[object]int, v.met),
+		taken: make([]span, 0, v.met), next: len(v.list)}
 	for i, x := range v.list {
 		e.current = i
 		e.seen[object{p: x.ptr, n: pointee, elem: x.node}] = i
@@ -45,7 +46,7 @@ func (v *Vars) Image() (Image, error) {
 	if e.err != nil {
 		return Image{}, e.err
 	}
-	v.rest = len(e.rest)
+	v.rest, v.met = len(e.rest), len(e.seen)
 	m := describe(v.list)
 	segments := slices.Concat([][]byte{e.rest}, e.statics, e.dynamics)
 	for _, s := range segments {

@@ -59,10 +59,13 @@ func (x *matcher) reader(w int, n *node, path string) (*reader, error) {
 	case kStruct:
 		err = x.fields(r, path)
 	}
+	if err != nil {
+		return nil, err
+	}
 	if n != nil && n.wire >= 0 {
 		r.settle()
 	}
-	return r, err
+	return r, nil
 }
 
 func at(k kind) string {

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ func TestMismatches(t *testing.T) {
 		{"another number", new(float64), new(float32), "variable x is float64 in the state and float32 here"},
 		{"another element", &[]int{1}, new([]int64), "variable x[] is int in the state and int64 here"},
 		{"another length", new([3]int), new([4]int), "variable x is [3]int in the state and [4]int here"},
+		{"an array's element", new([3]int), new([3]int64), "variable x[] is int in the state and int64 here"},
 		{"another key", new(map[string]int), new(map[int]int), "variable x[key] is string in the state and int here"},
 		{"a pointer or not", new(*old), new(old), "variable x is *old in the state and migrate.old here"},
 		{"a field that is gone", new(inner), new(struct{ v []struct{ a int } }), `variable x.v[].b, a int, is in the state and struct { a int } has no such field that travels; if it may be lost, add a field: _ struct{} ` + "`mpiv:\"drop=b\"`"},
@@ -114,6 +114,9 @@ func TestDroppedFieldThatIsShared(t *testing.T) {
 }
 
 func TestSegmentsAliasTheProgram(t *testing.T) {
+	if !littleEndian {
+		t.Skip("memory is what travels on little-endian machines only; this one copies")
+	}
 	type state struct {
 		n    int
 		grid []float64
@@ -132,17 +135,14 @@ func TestSegmentsAliasTheProgram(t *testing.T) {
 	f, err := protect(t, &b).Receive(i.Manifest)
 	require.NoError(t, err)
 	require.EqualValues(t, 16009, f.Bytes())
-	require.Same(t, f, f)
 	for k, s := range f.Segments() {
 		copy(s, i.Segments[k])
 	}
 	require.Equal(t, 2, b.n, "nothing else changes before Finish")
-	if littleEndian {
-		require.Equal(t, 42.0, view[0], "the slice is filled where it lies")
-	}
+	require.Equal(t, 42.0, view[0], "the slice is filled where it lies")
 	require.NoError(t, f.Finish())
 	require.Equal(t, a, b)
-	require.Equal(t, littleEndian, view[0] == 42)
+	require.Same(t, &view[0], &b.grid[0])
 	require.ErrorIs(t, f.Finish(), ErrMalformed, "once")
 }
 
@@ -238,7 +238,7 @@ func TestBytesOfTheFormat(t *testing.T) {
 	err = put(Image{manifest, [][]byte{rest, grid}}, protect(t, &got))
 	if unsafe.Sizeof(int(0)) == 4 {
 		require.ErrorIs(t, err, ErrMismatch)
-		require.ErrorContains(t, err, fmt.Sprint(1<<40))
+		require.ErrorContains(t, err, "1099511627776")
 		require.Equal(t, -2, got.n)
 	} else {
 		require.NoError(t, err)
@@ -286,99 +286,4 @@ func TestGreedyImages(t *testing.T) {
 		m.segments[0] = len(c.rest)
 		require.ErrorIs(t, put(Image{m.bytes(), [][]byte{c.rest}}, protect(t, c.ptr)), ErrMalformed, c.name)
 	}
-}
-
-type fuzzed struct {
-	_     struct{} `mpiv:"drop=gone"`
-	n     int
-	bools []bool
-	on    bool
-	f     []float64
-	pad   []padded
-	big   [600]int64
-	text  []string
-	rows  [][]uint16
-	m     map[string]*fuzzed
-	keys  map[point][2]int8
-	next  *fuzzed
-	kids  []fuzzed
-	self  nested
-}
-
-// FuzzManifest: what parses prints as it was.
-func FuzzManifest(f *testing.F) {
-	for _, c := range values {
-		i, err := protect(f, c.ptr).Image()
-		require.NoError(f, err)
-		f.Add(i.Manifest)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseManifest(b)
-		if err == nil {
-			require.Equal(t, b, m.bytes())
-			for i := range m.types {
-				_ = m.typeString(i)
-			}
-		}
-	})
-}
-
-// FuzzReceive: whatever the segments hold is refused or is the state of
-// variables that are laid out as it was; under any manifest nothing panics.
-func FuzzReceive(f *testing.F) {
-	p := &fuzzed{n: 1, next: nil}
-	x := fuzzed{bools: []bool{true}, f: ramp(2), pad: make([]padded, 2), text: []string{"a"}, rows: [][]uint16{{1}, nil}, m: map[string]*fuzzed{"a": p, "b": p},
-		keys: map[point][2]int8{{1, 2}: {3}}, next: p, kids: []fuzzed{{on: true}}, self: nested{nil, {}}}
-	i, err := protect(f, &x).Image()
-	require.NoError(f, err)
-	type bigger struct {
-		fuzzed
-		gone *fuzzed
-	}
-	type holder struct{ x map[string]bigger }
-	f.Add(i.Manifest, slices.Concat(i.Segments...))
-	f.Add(i.Manifest, slices.Repeat([]byte{1}, 6000))
-	for _, c := range values {
-		i, err := protect(f, c.ptr).Image()
-		require.NoError(f, err)
-		f.Add(i.Manifest, slices.Concat(i.Segments...))
-	}
-	f.Fuzz(func(t *testing.T, manifest, bytes []byte) {
-		var y fuzzed
-		v := protect(t, &y)
-		fill, err := v.Receive(manifest)
-		if err != nil || fill.Bytes() > 1<<20 {
-			fill, err = v.Receive(resized(t, i.Manifest, len(bytes)))
-			require.NoError(t, err)
-		}
-		var all [][]byte
-		for _, s := range fill.Segments() {
-			bytes = bytes[copy(s, bytes):]
-			all = append(all, slices.Clone(s))
-		}
-		if fill.Finish() != nil {
-			return
-		}
-		own, err := v.Image()
-		require.NoError(t, err)
-		m, err := parseManifest(own.Manifest)
-		require.NoError(t, err)
-		theirs, err := parseManifest(manifest)
-		if err == nil && fmt.Sprint(m.types) != fmt.Sprint(theirs.types) {
-			return // another build's
-		}
-		require.Equal(t, all, own.Segments)
-	})
-	_ = holder{}
-}
-
-// resized is manifest for a rest that takes what the other segments leave.
-func resized(t *testing.T, manifest []byte, n int) []byte {
-	m, err := parseManifest(manifest)
-	require.NoError(t, err)
-	for _, s := range m.segments[1:] {
-		n -= s
-	}
-	m.segments[0] = max(0, n)
-	return m.bytes()
 }

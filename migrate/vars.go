@@ -67,6 +67,7 @@ type Vars struct {
 	list  []variable
 	types types
 	rest  int // bytes of the rest in the last image: a hint for the next
+	met   int // objects in it
 }
 
 type variable struct {

@@ -1,0 +1,102 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+type fuzzed struct {
+	_     struct{} `mpiv:"drop=gone"`
+	n     int
+	bools []bool
+	on    bool
+	f     []float64
+	pad   []padded
+	big   [520]int64
+	text  []string
+	rows  [][]uint16
+	m     map[string]*fuzzed
+	keys  map[point][2]int8
+	next  *fuzzed
+	kids  []fuzzed
+	self  nested
+}
+
+// FuzzManifest: what parses prints as it was.
+func FuzzManifest(f *testing.F) {
+	for _, c := range values {
+		i, err := protect(f, c.ptr).Image()
+		require.NoError(f, err)
+		f.Add(i.Manifest)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseManifest(b)
+		if err == nil {
+			require.Equal(t, b, m.bytes())
+			for i := range m.types {
+				_ = m.typeString(i)
+			}
+		}
+	})
+}
+
+// FuzzReceive: whatever the segments hold is refused or is the state of
+// variables that are laid out as it was; under any manifest nothing panics.
+func FuzzReceive(f *testing.F) {
+	p := &fuzzed{n: 1, next: nil}
+	x := fuzzed{bools: []bool{true}, f: ramp(2), pad: make([]padded, 2), text: []string{"a"}, rows: [][]uint16{{1}, nil}, m: map[string]*fuzzed{"a": p, "b": p},
+		keys: map[point][2]int8{{1, 2}: {3}}, next: p, kids: []fuzzed{{on: true}}, self: nested{nil, {}}}
+	i, err := protect(f, &x).Image()
+	require.NoError(f, err)
+	type older struct {
+		kids []fuzzed
+		gone map[string][]*fuzzed
+		m    map[string]*fuzzed
+		f    []float64
+	}
+	old, err := protect(f, &older{kids: x.kids, gone: map[string][]*fuzzed{"a": {p, nil}}, f: ramp(3)}).Image()
+	require.NoError(f, err)
+	f.Add(i.Manifest, slices.Concat(i.Segments...))
+	f.Add(i.Manifest, slices.Repeat([]byte{1}, 6000))
+	f.Add(old.Manifest, slices.Concat(old.Segments...))
+	f.Fuzz(func(t *testing.T, manifest, bytes []byte) {
+		var y fuzzed
+		v := protect(t, &y)
+		fill, err := v.Receive(manifest)
+		if err != nil || fill.Bytes() > 1<<20 {
+			fill, err = v.Receive(resized(t, i.Manifest, len(bytes)))
+			require.NoError(t, err)
+		}
+		var all [][]byte
+		for _, s := range fill.Segments() {
+			bytes = bytes[copy(s, bytes):]
+			all = append(all, slices.Clone(s))
+		}
+		if fill.Finish() != nil {
+			return
+		}
+		own, err := v.Image()
+		require.NoError(t, err)
+		m, err := parseManifest(own.Manifest)
+		require.NoError(t, err)
+		theirs, err := parseManifest(manifest)
+		if err == nil && fmt.Sprint(m.types) != fmt.Sprint(theirs.types) {
+			return // another build's
+		}
+		require.Equal(t, all, own.Segments)
+	})
+}
+
+// resized is manifest for a rest that takes what the other segments leave.
+func resized(t *testing.T, manifest []byte, n int) []byte {
+	m, err := parseManifest(manifest)
+	require.NoError(t, err)
+	for _, s := range m.segments[1:] {
+		n -= s
+	}
+	m.segments[0] = max(0, n)
+	return m.bytes()
+}
