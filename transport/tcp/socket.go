@@ -7,7 +7,15 @@ import (
 	"net"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
+
+// notSentMost is about what the kernel takes of a lane beyond what it has put on
+// the way to another host. More leaves the caches before it is sent: of 1 MiB
+// messages both ways over a veth, 2.8 GB/s passed without a limit and 3.2 with
+// this one (2-core Xeon VM, medians of 14 by turns); 128 KiB was as good as none.
+const notSentMost = 64 << 10
 
 // The calls below do not tell Go's scheduler that they are system calls: the
 // sockets do not block, so they take as long as copying takes, and an 8-byte
@@ -71,7 +79,9 @@ func tune(fd int, s net.Conn) {
 		// A congestion control that paces, such as bbr, costs a third of the
 		// bandwidth where there is no congestion.
 		syscall.SetsockoptString(fd, syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, "reno")
+		return
 	}
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentMost)
 }
 
 func sameHost(s net.Conn) bool {
