@@ -170,5 +170,8 @@ func TestWhatIsSafeOutlivesKill(t *testing.T) {
 		d.Close()
 	}
 	t.Logf("%d kills in %v, %d of them within a Save; %d snapshots, %d determinants", kills, time.Since(began), torn, last, records)
+	if testing.Short() {
+		return // too few kills to tell
+	}
 	require.Positive(t, torn, "no Save was interrupted: the test shows nothing")
 }

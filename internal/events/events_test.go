@@ -43,6 +43,10 @@ func of(seq uint64, kind Kind, p int) Event {
 		e.Exited, e.Text = &Exited{Code: 137, Signal: 9}, "was killed by signal 9 (killed)"
 	case "failed":
 		e.Failed, e.Text = &Failed{Code: 7}, "the matrix\nis singular"
+	case "moved":
+		e.Moved, e.Text = &Moved{From: (p + 1) % 3, Epoch: uint32(seq), Lost: true}, "rank 2 on host a was killed by signal 9 (killed)"
+	case "arrived":
+		e.Arrived = &Arrived{Bytes: 4 << 20, Stood: 2e6}
 	case "path":
 		e.Path = &Path{Peer: int(seq % 3), Class: "lan", Network: "tcp", Local: "tcp:10.0.0.1:2", Remote: "tcp:10.0.0.2:3", Since: epoch, Why: "shm is only on one host", Switches: int(seq)}
 	case "refused":
@@ -125,6 +129,9 @@ func run(seed uint64) (s State, n int) {
 	s.Apply(of(1, JobStarted, 0))
 	for _, seq := range rng.Perm(rng.IntN(80)) { // as if several streams were read
 		d := Kinds[1+rng.IntN(len(Kinds)-2)] // not JobStarted, not StreamCut
+		if d.Kind == ProcessAdded { // it comes before all others of the process
+			continue
+		}
 		if s.Apply(of(uint64(2+seq), d.Kind, rng.IntN(4))) {
 			n++
 		}
@@ -202,8 +209,20 @@ func TestPhases(t *testing.T) {
 	require.Equal(t, PhaseEnded, s.Phase)
 	require.False(t, s.Apply(of(100, ProcessReady, 3)), "there is no process 3")
 	odd := of(101, RankFinished, 0)
-	odd.Rank = new(4)
-	require.False(t, s.Apply(odd), "process 0 has not rank 4")
+	odd.Rank = new(6)
+	require.False(t, s.Apply(odd), "there is no rank 6")
+}
+
+func TestRanksMoveAndProcessesCome(t *testing.T) {
+	var s State
+	require.True(t, s.Apply(of(1, JobStarted, 0)))
+	require.True(t, s.Apply(of(2, ProcessAdded, 3)))
+	require.False(t, s.Apply(of(3, ProcessAdded, 5)), "4 is next")
+	e := of(4, RankMoved, 3)
+	e.Rank = new(1)
+	require.True(t, s.Apply(e))
+	require.Equal(t, []int{0}, s.Processes[0].Ranks)
+	require.Equal(t, []int{1}, s.Processes[3].Ranks)
 }
 
 func TestRates(t *testing.T) {

@@ -48,11 +48,11 @@ type Host struct {
 type Process struct {
 	Index    int
 	Host     string
-	Ranks    []int
+	Ranks    []int // ascending
 	Phase    Phase
 	PID      int
 	Exit     string // how it ended
-	Finished map[int]bool
+	Finished map[int]bool // ranks that have finished here
 	Failed   map[int]string // ranks, and why
 	Refused  uint64         // connections
 	Paths    map[int]Path   // by peer
@@ -97,10 +97,7 @@ func (s *State) Apply(e Event) bool {
 	if e.Kind == JobStarted && s.Job != nil || e.Process != nil && s.process(e) == nil && !s.next(e) {
 		return false
 	}
-	if e.Rank != nil && (e.Process == nil || e.Kind != RankMoved && !slices.Contains(s.process(e).Ranks, *e.Rank)) {
-		return false
-	}
-	if e.Kind == RankMoved && (*e.Rank < 0 || *e.Rank >= s.Job.Ranks) {
+	if e.Rank != nil && (e.Process == nil || *e.Rank < 0 || *e.Rank >= s.Job.Ranks) {
 		return false
 	}
 	if e.Path != nil && (e.Path.Peer < 0 || e.Path.Peer >= len(s.Processes)) {
@@ -239,11 +236,11 @@ func (s *State) move(rank int, to *Process) {
 		p := &s.Processes[i]
 		if k := slices.Index(p.Ranks, rank); k >= 0 {
 			p.Ranks = slices.Delete(p.Ranks, k, k+1)
-			delete(p.Finished, rank)
 			p.advance()
 		}
 	}
 	to.Ranks = append(to.Ranks, rank)
+	slices.Sort(to.Ranks)
 	to.advance()
 }
 
@@ -260,7 +257,7 @@ func (p *Process) advance() {
 	switch {
 	case p.Exit != "":
 		p.Phase = PhaseExited
-	case len(p.Finished) == len(p.Ranks) && len(p.Ranks) > 0:
+	case len(p.Ranks) > 0 && !slices.ContainsFunc(p.Ranks, func(r int) bool { return !p.Finished[r] }):
 		p.Phase = PhaseFinished
 	case p.PID != 0 && (!p.spoken || p.allReady):
 		p.Phase = PhaseRunning
