@@ -162,7 +162,7 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 // back is: an unmatched receive leaves no trace.
 func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, &callWait) }
 
-var callWait, callWaitall, callWaitany = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}
+var callWait, callWaitall, callWaitany, callTest = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}, engine.Call{Op: "Test"}
 
 func (r *Request) waitAs(ctx context.Context, call *engine.Call) (Status, error) {
 	var bin engine.Bin
@@ -235,6 +235,13 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 
 // Test is Wait without waiting: false, and r as it was, if it is not done.
 func (r *Request) Test() (Status, bool, error) {
+	if r.c != nil && r.c.box.Chooses() {
+		if !r.decide() {
+			return Status{}, false, nil
+		}
+		s, err := r.waitAs(context.Background(), &callTest)
+		return s, true, err
+	}
 	if r.r.Null() {
 		s, err := r.early()
 		return s, true, err
@@ -245,6 +252,32 @@ func (r *Request) Test() (Status, bool, error) {
 	}
 	status, err := r.ended("Test", s, err)
 	return status, true, err
+}
+
+// done tells whether r is, without ending it.
+func (r *Request) done() bool {
+	if r.c != nil && r.c.box.Chooses() {
+		return r.decide()
+	}
+	return r.r.Finished()
+}
+
+// decide is done where that is recorded: in a later life of the rank it comes out
+// the same.
+func (r *Request) decide() bool {
+	b := r.c.box
+	before, known := b.Decide()
+	if known {
+		return before.Seq != 0
+	}
+	if !r.r.Null() && !r.r.Finished() {
+		b.Engine().Progress()
+	}
+	done := r.r.Finished()
+	if done {
+		b.Decided(0, 1)
+	}
+	return done
 }
 
 // Cancel tries to take the request back. It must still be waited for; it ends
@@ -286,7 +319,7 @@ func Waitall(ctx context.Context, rs []Request, statuses []Status) error {
 func Testall(rs []Request, statuses []Status) (bool, error) {
 	progress(rs)
 	for i := range rs {
-		if !rs[i].r.Finished() {
+		if !rs[i].done() {
 			return false, nil
 		}
 	}
@@ -296,6 +329,29 @@ func Testall(rs []Request, statuses []Status) (bool, error) {
 // Waitany waits until one of rs is done, and ends it. The index is -1 if all
 // are zero.
 func Waitany(ctx context.Context, rs []Request) (int, Status, error) {
+	for i := range rs {
+		if c := rs[i].c; c != nil && c.box.Chooses() {
+			return waitanyChosen(ctx, rs, c.box)
+		}
+	}
+	return waitany(ctx, rs)
+}
+
+// waitanyChosen is Waitany where what comes out is recorded.
+func waitanyChosen(ctx context.Context, rs []Request, b *engine.Box) (int, Status, error) {
+	if before, known := b.Decide(); known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
+		i := int(before.Seq - 1)
+		s, err := rs[i].waitAs(ctx, &callWaitany)
+		return i, s, err
+	}
+	i, s, err := waitany(ctx, rs)
+	if i >= 0 {
+		b.Decided(0, uint64(i)+1)
+	}
+	return i, s, err
+}
+
+func waitany(ctx context.Context, rs []Request) (int, Status, error) {
 	all := make([]engine.Request, len(rs))
 	var c *Comm
 	for i := range rs {
@@ -328,7 +384,7 @@ func Testany(rs []Request) (int, Status, bool, error) {
 			continue
 		}
 		zero = false
-		if rs[i].r.Finished() {
+		if rs[i].done() {
 			s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testany"})
 			return i, s, true, err
 		}
@@ -365,7 +421,7 @@ func Testsome(rs []Request, statuses []Status) ([]int, error) {
 	var done []int
 	var errs error
 	for i := range rs {
-		if rs[i] == (Request{}) || !rs[i].r.Finished() {
+		if rs[i] == (Request{}) || !rs[i].done() {
 			continue
 		}
 		s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testsome"})

@@ -22,6 +22,7 @@ type survival struct {
 	snapshots map[int]control.Saved // the last of each rank
 	lives     map[int]int           // by rank: how often it was recovered since its last snapshot
 	moving    map[int]*move         // by rank
+	past      map[int][]uint32      // by rank: the epochs in which its lives began, but for the first
 }
 
 // A move is one that goes on.
@@ -34,7 +35,7 @@ type move struct {
 }
 
 func newSurvival() survival {
-	return survival{epoch: 1, snapshots: map[int]control.Saved{}, lives: map[int]int{}, moving: map[int]*move{}}
+	return survival{epoch: 1, snapshots: map[int]control.Saved{}, lives: map[int]int{}, moving: map[int]*move{}, past: map[int][]uint32{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
@@ -107,6 +108,7 @@ func (a *Agent) recover(p *process) {
 		to.ranks = []int{r}
 		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
 		a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: why, Moved: &events.Moved{From: p.index, Epoch: s.epoch, Lost: true}})
+		s.past[r] = append(s.past[r], s.epoch)
 		from := "from the beginning"
 		if snap, ok := s.snapshots[r]; ok {
 			from = fmt.Sprintf("from snapshot %d", snap.Number)
@@ -121,9 +123,18 @@ func (a *Agent) recover(p *process) {
 			continue
 		}
 		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Place: place}})
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Choices: a.choicesOf(r, p), Place: place}})
 	}
 	a.refill()
+}
+
+// choicesOf is where the choices of rank r may be that has lived in p: those of its
+// last life, or, where that ended before it had its own, of lives before.
+func (a *Agent) choicesOf(r int, p *process) (files []string) {
+	for i := len(a.survival.past[r]) - 1; i >= 0; i-- {
+		files = append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.%d", r, a.survival.past[r][i])))
+	}
+	return append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.1", r)))
 }
 
 // spareFor is a process without a rank that can take one of p; nil if there is none.
@@ -274,6 +285,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
 		mv.from.ranks = slices.DeleteFunc(mv.from.ranks, func(r int) bool { return r == m.Rank })
 		p.ranks = []int{m.Rank}
+		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
 		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
 		for _, q := range a.everyone() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})

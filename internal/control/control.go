@@ -166,8 +166,9 @@ type Placement struct{ Rank, Process int }
 type Adopt struct {
 	Rank     int
 	Epoch    uint32
-	Snapshot string `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
-	Place    Place  // that map
+	Snapshot string   `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
+	Choices  []string `json:",omitempty"` // files that may have the rank's choices since then: the first that is there has
+	Place    Place    // that map
 }
 
 // Depart has the process let a rank go to another at its next safe point. The answer

@@ -28,6 +28,7 @@ type Box struct {
 	waits      []*wait           // calls that sleep
 	names      map[uint32]string // of contexts; replaced as a whole
 	abandoned  abandoned
+	choices    choices
 	gone       bool // the rank has left the process
 }
 
@@ -84,6 +85,7 @@ func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 	release.Store32(&o.state, o.state+2)
 	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
 	o.err, o.msg = nil, nil
+	o.choice, o.only = 0, 0
 	o.status = Status{}
 	if o.wake.Load() != nil {
 		o.wake.Store(nil)
@@ -149,7 +151,7 @@ func (b *Box) freeArrivalLocked(a *arrival) {
 func (b *Box) insertLocked(a *arrival) (taken bool) {
 	for o := b.probes.head; o != nil; {
 		next := o.next
-		if o.matches(a.header.Context, a.header.Source, a.header.Tag) {
+		if o.matches(a.header.Context, a.header.Source, a.header.Tag, a.header.Seq) {
 			b.probes.remove(o)
 			o.found(a)
 			o.finishLocked()
@@ -167,6 +169,7 @@ func (b *Box) insertLocked(a *arrival) (taken bool) {
 // found makes a the result of the probe o.
 func (o *op) found(a *arrival) {
 	o.status = Status{Source: a.header.Source, Tag: a.header.Tag, Bytes: a.length}
+	o.seq = a.header.Seq
 	if o.kind == kindMprobe {
 		o.msg = a
 	}
@@ -183,6 +186,9 @@ func (b *Box) Irecv(m Match, into []byte) Request {
 	b.mu.Lock()
 	o := b.newOpLocked(KindRecv, m, into)
 	r := Request{op: o, use: o.now()}
+	if m.Peer == AnySource && b.choices.on.Load() {
+		b.anyLocked(o)
+	}
 	b.receiveLocked(o)
 	return r
 }
@@ -196,6 +202,9 @@ func (b *Box) receiveLocked(o *op) {
 		return
 	}
 	b.removeLocked(a)
+	if o.choice != 0 {
+		b.gotLocked(o, a.header.Source, a.header.Seq)
+	}
 	if a.body != nil && len(a.body) <= len(a.small) {
 		b.takeLocked(o, a)
 		b.mu.Unlock()
@@ -253,6 +262,7 @@ func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, 
 // Isend starts to send body, which belongs to the engine until the request is
 // done. It may be done at once; then the Request is the zero one.
 func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
+	b.tell()
 	if l := b.e.peers[m.Peer].link.Load(); l != nil && mode == Standard && l.sendNow(b, m, body, false) {
 		return Request{}
 	}
@@ -261,6 +271,7 @@ func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
 
 // TrySend sends body if that can be done at once.
 func (b *Box) TrySend(m Match, body []byte) bool {
+	b.tell()
 	p := &b.e.peers[m.Peer]
 	if l := p.link.Load(); l != nil {
 		return l.sendNow(b, m, body, true)
@@ -274,6 +285,7 @@ func (b *Box) Send(ctx context.Context, c *Call, m Match, body []byte, mode Mode
 	if mode == Standard && b.TrySend(m, body) {
 		return nil
 	}
+	b.tell()
 	r := b.sendLater(m, body, mode)
 	_, err := r.Wait(ctx, c)
 	return err
@@ -328,7 +340,7 @@ func (b *Box) deliver(from *Box, m Match, body []byte, mode Mode, o *op) bool {
 		b.mu.Unlock()
 		return false
 	}
-	if r := b.posted.match(m.Context, from.rank, m.Tag); r != nil {
+	if r := b.posted.match(m.Context, from.rank, m.Tag, from.streams.at(b.rank).sent+1); r != nil {
 		b.countLocked(from, &h, body)
 		b.mu.Unlock()
 		copy(r.buf, body)
@@ -382,6 +394,31 @@ func (b *Box) Improbe(m Match) (*Message, Status, bool) {
 }
 
 func (b *Box) lookFor(m Match, kind Kind) (Status, *Message, bool) {
+	if b.Chooses() {
+		return b.decideProbe(m, kind)
+	}
+	s, msg, _, ok := b.lookNow(m, kind)
+	return s, msg, ok
+}
+
+// decideProbe is lookFor that comes out as it did before, or is recorded.
+func (b *Box) decideProbe(m Match, kind Kind) (Status, *Message, bool) {
+	if x, known := b.Decide(); known {
+		if x.Seq == 0 {
+			return Status{}, nil, false
+		}
+		s, msg, err := b.again(m, x, kind)
+		return s, msg, err == nil
+	}
+	s, msg, seq, ok := b.lookNow(m, kind)
+	if ok {
+		b.Decided(s.Source, seq)
+	}
+	return s, msg, ok
+}
+
+// lookNow also answers the number of the message.
+func (b *Box) lookNow(m Match, kind Kind) (Status, *Message, uint64, bool) {
 	for tries := 0; ; tries++ {
 		b.mu.Lock()
 		o := b.newOpLocked(kind, m, nil)
@@ -393,16 +430,16 @@ func (b *Box) lookFor(m Match, kind Kind) (Status, *Message, bool) {
 			}
 		}
 		b.mu.Unlock()
-		s := o.status
+		s, seq := o.status, o.seq
 		b.free(o)
 		if a != nil {
 			if kind == kindMprobe {
-				return s, &Message{b, a}, true
+				return s, &Message{b, a}, seq, true
 			}
-			return s, nil, true
+			return s, nil, seq, true
 		}
 		if tries > 0 {
-			return Status{}, nil, false
+			return Status{}, nil, 0, false
 		}
 		b.e.Progress()
 	}
@@ -421,8 +458,20 @@ func (b *Box) Mprobe(ctx context.Context, c *Call, m Match) (*Message, Status, e
 }
 
 func (b *Box) waitFor(ctx context.Context, c *Call, m Match, kind Kind) (Status, *Message, error) {
+	if m.Peer != AnySource || !b.Chooses() {
+		return b.waitOnly(ctx, c, m, kind, 0)
+	}
+	if x, known := b.Decide(); known && x.Seq != 0 {
+		return b.again(m, x, kind)
+	}
+	return b.waitOnly(ctx, c, m, kind, 0)
+}
+
+// waitOnly waits for a message, or for the one with that number.
+func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only uint64) (Status, *Message, error) {
 	b.mu.Lock()
 	o := b.newOpLocked(kind, m, nil)
+	o.only = only
 	if a := b.unexpected.find(o); a != nil {
 		o.found(a)
 		if kind == kindMprobe {
@@ -438,12 +487,15 @@ func (b *Box) waitFor(ctx context.Context, c *Call, m Match, kind Kind) (Status,
 		b.free(o)
 		return Status{}, nil, err
 	}
-	s := o.status
+	s, seq := o.status, o.seq
 	var msg *Message
 	if o.msg != nil {
 		msg = &Message{b, o.msg}
 	}
 	b.free(o)
+	if m.Peer == AnySource && b.Chooses() {
+		b.Decided(s.Source, seq)
+	}
 	return s, msg, nil
 }
 

@@ -47,6 +47,8 @@ type op struct {
 	tag     int32         // may be AnyTag
 	buf     []byte        // what is sent, or where it is received
 	order   uint64        // among the posted of its box
+	choice  uint32        // of a receive from any source, where that is recorded: its number
+	only    uint64        // if not 0: it gets the message with that number and no other
 
 	status Status
 	err    error
@@ -68,8 +70,8 @@ func (o *op) now() uint32 { return atomic.LoadUint32(&o.state) }
 func (o *op) done() bool  { return o.now()&1 != 0 }
 
 // matches tells whether a message is for the receive or probe o.
-func (o *op) matches(context uint32, source topology.Rank, tag int32) bool {
-	return o.context == context && (o.peer == source || o.peer == AnySource) && (o.tag == tag || o.tag == AnyTag)
+func (o *op) matches(context uint32, source topology.Rank, tag int32, seq uint64) bool {
+	return (o.only == 0 || o.only == seq) && o.context == context && (o.peer == source || o.peer == AnySource) && (o.tag == tag || o.tag == AnyTag)
 }
 
 // finish makes o's result final and wakes who waits for it. After that o may

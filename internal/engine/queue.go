@@ -37,13 +37,13 @@ func (p *posted) add(o *op) {
 }
 
 // match takes out the receive that gets a message; nil if none waits for it.
-func (p *posted) match(context uint32, source topology.Rank, tag int32) *op {
+func (p *posted) match(context uint32, source topology.Rank, tag int32, seq uint64) *op {
 	exact := p.exact[bin(context, source)].head
-	for exact != nil && !exact.matches(context, source, tag) {
+	for exact != nil && !exact.matches(context, source, tag, seq) {
 		exact = exact.next
 	}
 	any := p.any.head
-	for any != nil && !any.matches(context, source, tag) {
+	for any != nil && !any.matches(context, source, tag, seq) {
 		any = any.next
 	}
 	if exact == nil || any != nil && any.order < exact.order {
@@ -51,6 +51,9 @@ func (p *posted) match(context uint32, source topology.Rank, tag int32) *op {
 	}
 	if exact != nil {
 		exact.queue.remove(exact)
+		if exact.choice != 0 {
+			exact.box.gotLocked(exact, source, seq)
+		}
 	}
 	return exact
 }
@@ -136,14 +139,14 @@ func (u *unexpected) remove(a *arrival) {
 func (u *unexpected) find(o *op) *arrival {
 	if o.peer == AnySource {
 		for a := u.head; a != nil; a = a.allNext {
-			if o.matches(a.header.Context, a.header.Source, a.header.Tag) {
+			if o.matches(a.header.Context, a.header.Source, a.header.Tag, a.header.Seq) {
 				return a
 			}
 		}
 		return nil
 	}
 	for a := u.bins[bin(o.context, o.peer)].head; a != nil; a = a.binNext {
-		if o.matches(a.header.Context, a.header.Source, a.header.Tag) {
+		if o.matches(a.header.Context, a.header.Source, a.header.Tag, a.header.Seq) {
 			return a
 		}
 	}

@@ -106,7 +106,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	}
 	b := s.box
 	l.e.open(b)
-	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+	if o := b.posted.match(h.Context, h.Source, h.Tag, h.Seq); o != nil {
 		in.op = o
 		return o.buf[:min(n, len(o.buf))]
 	}
@@ -255,7 +255,7 @@ func (l *link) arrivedEager(in *incoming) {
 		o.finishLocked()
 		return
 	}
-	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+	if o := b.posted.match(h.Context, h.Source, h.Tag, h.Seq); o != nil {
 		if len(a.body) <= len(a.small) {
 			b.takeLocked(o, a)
 			return
@@ -286,7 +286,7 @@ func (l *link) arrivedOffer(in *incoming) {
 	s.offers = append(s.offers, h.Seq)
 	l.mu.Unlock()
 	b.mu.Lock()
-	if o := b.posted.match(h.Context, h.Source, h.Tag); o != nil {
+	if o := b.posted.match(h.Context, h.Source, h.Tag, h.Seq); o != nil {
 		b.mu.Unlock()
 		if env.Fetch && env.Length > 0 && len(o.buf) > 0 && l.puller != nil {
 			l.fetched(o, h, &env)

@@ -129,7 +129,7 @@ func run(seed uint64) (s State, n int) {
 	s.Apply(of(1, JobStarted, 0))
 	for _, seq := range rng.Perm(rng.IntN(80)) { // as if several streams were read
 		d := Kinds[1+rng.IntN(len(Kinds)-2)] // not JobStarted, not StreamCut
-		if d.Kind == ProcessAdded { // it comes before all others of the process
+		if d.Kind == ProcessAdded {          // it comes before all others of the process
 			continue
 		}
 		if s.Apply(of(uint64(2+seq), d.Kind, rng.IntN(4))) {

@@ -51,8 +51,8 @@ type Process struct {
 	Ranks    []int // ascending
 	Phase    Phase
 	PID      int
-	Exit     string // how it ended
-	Finished map[int]bool // ranks that have finished here
+	Exit     string         // how it ended
+	Finished map[int]bool   // ranks that have finished here
 	Failed   map[int]string // ranks, and why
 	Refused  uint64         // connections
 	Paths    map[int]Path   // by peer

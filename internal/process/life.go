@@ -32,8 +32,9 @@ type Life struct {
 	until  atomic.Int64 // when depart is given up, Unix time in ns
 	save   atomic.Bool
 
-	area   *checkpoint.Area // nil before the first snapshot; owned by the rank
-	number uint64           // of the last snapshot; owned by the rank
+	area    *checkpoint.Area // nil before the first snapshot; owned by the rank
+	number  uint64           // of the rank's last snapshot, in this life or before; owned by the rank
+	choices *checkpoint.Determinants
 }
 
 // A Past is the state that a rank had in another process.
@@ -68,7 +69,11 @@ func (p *Process) begin() {
 	p.lives = make(chan *Life, 1+p.engine.Size()) // a rank comes here at most once at a time
 	p.moves = newMoves(p)
 	for _, r := range p.engine.Local() {
-		p.live(&Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()})
+		l := &Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()}
+		if err := l.recordChoices(nil, 0, 0); err != nil {
+			p.engine.Fail(err)
+		}
+		p.live(l)
 	}
 	if p.options.Survive == "crashes" {
 		p.finished.Go(p.saveEvery)
@@ -106,9 +111,17 @@ func (p *Process) endLives() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.living {
-		if l.area != nil {
-			l.area.Close()
-		}
+		l.close()
+	}
+}
+
+// close frees what the life holds. Its files stay.
+func (l *Life) close() {
+	if l.area != nil {
+		l.area.Close()
+	}
+	if l.choices != nil {
+		l.choices.Close()
 	}
 }
 
@@ -193,6 +206,7 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
 	if err := l.area.Save(l.number, parts...); err != nil {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
 	}
+	l.savedChoices()
 	l.Box.Covered(c)
 	l.p.agent.Send(control.Message{Saved: &control.Saved{Rank: int(l.Rank), Number: l.number, Bytes: image.Bytes(), File: l.file()}})
 	return nil
@@ -275,13 +289,19 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 		if c, err = engine.ParseCapsule(parts[0]); err != nil {
 			return nil, err
 		}
+		l.number = s.Number
 		l.From = &Past{Extra: parts[1], Manifest: parts[2], fill: func(_ context.Context, segments [][]byte) error {
 			return fillFrom(segments, parts[3:])
 		}}
 	}
-	var err error
-	l.Box, err = p.engine.Adopt(c, l.epoch, p.placements(m.Place)...)
-	return l, err
+	again, err := chosen(m.Choices, l.number)
+	if err != nil {
+		return nil, fmt.Errorf("read its choices: %w", err)
+	}
+	if l.Box, err = p.engine.Adopt(c, l.epoch, p.placements(m.Place)...); err != nil {
+		return nil, err
+	}
+	return l, l.recordChoices(again, 0, 0)
 }
 
 func fillFrom(segments, parts [][]byte) error {
@@ -327,6 +347,11 @@ type luggage struct {
 	Epoch    uint32
 	Lengths  []int64 // of what follows
 	SafeTime int64   // Unix time in ns
+
+	Number  uint64          // of the rank's last snapshot
+	Choices []engine.Choice `json:",omitempty"` // since then
+	Posts   uint32
+	Polls   uint32
 }
 
 const (
@@ -347,7 +372,11 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 		return err
 	}
 	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
-	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano()}
+	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number}
+	if l.choices != nil {
+		g.Choices = choicesIn(l.choices, l.number)
+		g.Posts, g.Polls = l.Box.Chosen()
+	}
 	for _, part := range parts {
 		g.Lengths = append(g.Lengths, int64(len(part)))
 	}
@@ -366,9 +395,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 	l.p.mu.Lock()
 	delete(l.p.living, l.Rank)
 	l.p.mu.Unlock()
-	if l.area != nil {
-		l.area.Close()
-	}
+	l.close()
 	if err != nil {
 		return fmt.Errorf("%w, and its state may not have arrived: %w", ErrLeft, err)
 	}
@@ -436,8 +463,11 @@ func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error
 	if int(c.Rank) != g.Rank {
 		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
 	}
-	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch)}
+	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number}
 	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
+		return err
+	}
+	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
 		return err
 	}
 	l.From = &Past{Extra: first[1], Manifest: first[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
