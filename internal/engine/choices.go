@@ -46,6 +46,7 @@ type choices struct {
 	messages map[uint32]Choice
 	outcomes map[uint32]Choice
 	last     uint32 // decision that is known
+	lastPost uint32 // receive that is known
 }
 
 // Record has record called with each choice of the box's rank, before it shows. It is
@@ -62,6 +63,7 @@ func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
 		switch x.Kind {
 		case ChoseMessage:
 			c.messages[x.Index] = x
+			c.lastPost = max(c.lastPost, x.Index)
 		case ChoseOutcome:
 			c.outcomes[x.Index] = x
 			c.last = max(c.last, x.Index)
@@ -82,14 +84,23 @@ func (b *Box) Saved() {
 	c := &b.choices
 	clear(c.messages)
 	clear(c.outcomes)
-	c.posts, c.last = 0, 0
+	c.posts, c.last, c.lastPost = 0, 0, 0
 	c.polls.Store(0)
 	c.told.Store(0)
 }
 
+// Replaying tells whether the rank has yet to make choices again that are known from
+// an earlier life. Until then no snapshot may be taken of it.
+func (b *Box) Replaying() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.choices.posts < b.choices.lastPost || b.choices.polls.Load() < b.choices.last
+}
+
 // Chosen is how many receives from any source and decisions there were since the last
-// snapshot.
+// snapshot. All that the rank has learned from them is recorded when it returns.
 func (b *Box) Chosen() (posts, polls uint32) {
+	b.tell()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.choices.posts, b.choices.polls.Load()

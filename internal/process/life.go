@@ -184,7 +184,7 @@ func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte)
 		}
 		l.p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: int(l.Rank), Epoch: d.Epoch, Reason: err.Error()}})
 	}
-	if l.save.Swap(false) && l.p.options.Survive == "crashes" {
+	if l.save.Swap(false) && l.p.options.Survive == "crashes" && !l.Box.Replaying() {
 		return l.snapshot(image, extra)
 	}
 	return nil
@@ -374,8 +374,8 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
 	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number}
 	if l.choices != nil {
-		g.Choices = choicesIn(l.choices, l.number)
 		g.Posts, g.Polls = l.Box.Chosen()
+		g.Choices = choicesIn(l.choices, l.number)
 	}
 	for _, part := range parts {
 		g.Lengths = append(g.Lengths, int64(len(part)))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
@@ -55,7 +56,10 @@ type survival struct {
 	seed      uint64
 	rng       *rand.Rand
 	level     Level
-	shared    bool // connections are stable
+	shared    bool              // connections are stable
+	wild      bool              // ranks receive from anybody, and throw dice: the choices are recorded
+	choices   [][]engine.Choice // by rank: since its last snapshot
+	sent      map[[3]int]uint64 // in a wild run: what was sent first, by iteration, rank and number
 	network   *mem.Network
 	last      int        // iteration
 	want      [][]uint64 // by iteration and rank
@@ -122,6 +126,8 @@ func newSurvival(seed uint64, level Level) *survival {
 	s := &survival{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), level: level, epoch: 1, last: 10}
 	s.network = mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10})
 	s.shared = s.rng.IntN(2) == 0
+	s.wild = level == Crashes && s.rng.IntN(2) == 0
+	s.sent = make(map[[3]int]uint64)
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
 		s.first = append(s.first, []topology.Rank{topology.Rank(r)})
@@ -131,11 +137,12 @@ func newSurvival(seed uint64, level Level) *survival {
 	s.engines = make([]*engine.Engine, lives)
 	s.notices = make([][]func(*engine.Engine), lives)
 	s.snapshots = make([]snapshot, n)
+	s.choices = make([][]engine.Choice, n)
 	for r := range n {
 		e := s.start(r)
 		w := &worker{rank: topology.Rank(r), box: e.Box(topology.Rank(r))}
 		s.ranks = append(s.ranks, w)
-		s.snapshots[r] = snapshot{}
+		s.record(w, nil, 0, 0)
 		s.begin(w)
 	}
 	return s
@@ -331,6 +338,8 @@ func (s *survival) recover(w *worker) error {
 		return err
 	}
 	w.box, w.iteration, w.acc = b, snap.iteration, snap.acc
+	s.record(w, slices.Clone(s.choices[w.rank]), 0, 0)
+	s.tally.Replayed += len(s.choices[w.rank])
 	s.begin(w)
 	s.tally.Recoveries++
 	s.tell(to, w.rank, old, true)
@@ -369,6 +378,14 @@ func (s *survival) work(w *worker) error {
 			return err
 		}
 	}
+	if w.at && s.wild {
+		w.acc += s.dice(w)
+		for i := range w.sends { // what is sent hangs on the dice
+			o := &w.sends[i]
+			o.body = text(w.acc, int(o.m.Peer), int(o.m.Tag), len(o.body))
+			o.m.Tag = int32(w.iteration) // so that nobody's next iteration takes the place of this one's
+		}
+	}
 	w.at = false
 	return s.progress(w)
 }
@@ -390,7 +407,7 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		w.leaving = &d
 		return true, nil
 	case 1, 2:
-		if s.level < Crashes {
+		if s.level < Crashes || w.box.Replaying() {
 			return false, nil
 		}
 		c, err := w.box.Capture()
@@ -403,6 +420,14 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		}
 		w.pending = &snapshot{raw, w.iteration, w.acc}
 		s.tally.Snapshots++
+		if s.wild { // choices count from a snapshot on, so it is there at once
+			s.snapshots[w.rank] = *w.pending
+			w.box.Saved()
+			s.choices[w.rank] = nil
+			w.box.Covered(w.taken)
+			w.pending = nil
+			s.tally.Covered++
+		}
 	}
 	return false, nil
 }
@@ -428,6 +453,7 @@ func (s *survival) leave(w *worker) error {
 	}
 	old := s.places[w.rank]
 	s.epoch++
+	posts, polls := w.box.Chosen()
 	c, err := w.leaving.End(to, s.epoch)
 	if err != nil {
 		return err
@@ -441,10 +467,33 @@ func (s *survival) leave(w *worker) error {
 	if w.box, err = there.Adopt(c, s.epoch); err != nil {
 		return err
 	}
+	again := s.choices[w.rank]
+	s.choices[w.rank] = nil
+	s.record(w, again, posts, polls)
+	s.choices[w.rank] = again
 	w.leaving, w.pending, w.taken = nil, nil, nil
 	s.tally.Moves++
 	s.tell(to, w.rank, old, false)
 	return nil
+}
+
+// record has the choices of a rank recorded, in a wild run.
+func (s *survival) record(w *worker, again []engine.Choice, posts, polls uint32) {
+	if s.wild {
+		w.box.Record(func(c engine.Choice) { s.choices[w.rank] = append(s.choices[w.rank], c) }, again, posts, polls)
+	}
+}
+
+// dice is a decision that comes out as it did in an earlier life.
+func (s *survival) dice(w *worker) uint64 {
+	if before, known := w.box.Decide(); known {
+		return before.Seq
+	}
+	n := uint64(s.rng.IntN(3))
+	if n > 0 {
+		w.box.Decided(0, n)
+	}
+	return n
 }
 
 // begin readies the next iteration.
@@ -467,7 +516,11 @@ func (s *survival) begin(w *worker) {
 	for from := range s.ranks0() {
 		for k := range messages(s.seed, w.iteration, from, int(w.rank)) {
 			size := length(s.seed, w.iteration, from, int(w.rank), k)
-			w.receives = append(w.receives, arriving{m: engine.Match{Context: 16, Peer: topology.Rank(from), Tag: int32(k)}, buf: make([]byte, size), size: size})
+			a := arriving{m: engine.Match{Context: 16, Peer: topology.Rank(from), Tag: int32(k)}, buf: make([]byte, size), size: size}
+			if s.wild {
+				a.m.Peer, a.m.Tag, a.buf = engine.AnySource, int32(w.iteration), make([]byte, 100_100)
+			}
+			w.receives = append(w.receives, a)
 		}
 	}
 }
@@ -478,6 +531,11 @@ func (s *survival) ranks0() int { return len(s.first) }
 func (s *survival) progress(w *worker) error {
 	if w.begun < len(w.sends) && s.rng.IntN(2) == 0 { // in order, as the same program does it
 		o := &w.sends[w.begun]
+		key := [3]int{w.iteration, int(w.rank), w.begun}
+		if was, again := s.sent[key]; again && was != fold(0, o.body) {
+			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
+		}
+		s.sent[key] = fold(0, o.body)
 		o.r = w.box.Isend(o.m, o.body, o.mode)
 		w.begun++
 		return nil
@@ -507,7 +565,9 @@ func (s *survival) progress(w *worker) error {
 			if err != nil {
 				return err
 			}
-			if o.done = done; done && st.Bytes != o.size {
+			if o.done = done; done && s.wild {
+				o.buf = o.buf[:st.Bytes]
+			} else if done && st.Bytes != o.size {
 				return fmt.Errorf("rank %d, iteration %d: %d bytes of rank %d, want %d", w.rank, w.iteration, st.Bytes, o.m.Peer, o.size)
 			}
 		}
@@ -517,7 +577,7 @@ func (s *survival) progress(w *worker) error {
 		for _, o := range w.receives {
 			w.acc = fold(w.acc, o.buf)
 		}
-		if want := s.want[w.iteration][w.rank]; w.acc != want {
+		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)
 		}
 		w.iteration++
