@@ -14,7 +14,7 @@ type Breach struct {
 
 	Link     Link
 	Size     SizeClass
-	Promised float64 // the contract's rate in bytes a second; of a threshold, that
+	Promised float64 // the contract's rate in bytes a second; of a threshold, that; 0: none yet, and it hangs
 	Least    float64 // what is tolerated; a breach is less than this
 	Seen     float64 // the delivery rate since Since
 
@@ -52,6 +52,9 @@ func (b Breach) String() string {
 	e := b.Evidence
 	text := fmt.Sprintf("%v %v: %s for %v where %s are promised and %s tolerated", b.Link, b.Size, bytesPerSecond(b.Seen),
 		b.At.Sub(b.Since).Round(10*time.Millisecond), bytesPerSecond(b.Promised), bytesPerSecond(b.Least))
+	if b.Promised == 0 {
+		text = fmt.Sprintf("%v %v: it hangs, and nothing is promised yet", b.Link, b.Size)
+	}
 	if e.Stalled > 0 {
 		text += fmt.Sprintf("; nothing arrived for %v", e.Stalled.Round(10*time.Millisecond))
 	}

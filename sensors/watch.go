@@ -74,8 +74,8 @@ const (
 	wanderPrior  = 600             // units that the first guess is worth
 	wanderFirst  = 2               // which is so many times what readings scatter
 	wanderMost   = math.Ln2
-	wanderWide   = 0.8 // what is tolerated is lower by so many times the wander
-	followMost   = 3   // sum, beyond which a link does not do well enough to learn from it
+	wanderWide   = 1 // what is tolerated is lower by so many times the wander
+	followMost   = 3 // sum, beyond which a link does not do well enough to learn from it
 	hostFresh    = 3 * time.Second
 	notesMost    = 256 // notes kept; older ones go
 )
@@ -90,8 +90,9 @@ type key struct {
 // order for each link. It is for one goroutine.
 //
 // Readings in which the path was not the limit never make a breach and never lower
-// a promise; fast ones count as signs of health. A link that has no readings stays what it
-// was.
+// a promise; fast ones count as signs of health. A send that hangs is a breach without a
+// promise, too, once 20 readings have seen something arrive. A link that has no readings stays
+// what it was.
 type Watch struct {
 	o     WatchOptions
 	links map[key]*watched
@@ -103,22 +104,24 @@ type Watch struct {
 
 // watched is what is known of one link and size class.
 type watched struct {
-	promise  Promise // Rate is 0 until it is known
-	byHand   bool
-	learning []sample
-	held     bool
-	noise    noise
-	first    float64 // guess of the wander
-	wander   float64 // the mean square of what was seen
-	rtt      float64 // lately, in seconds
-	fall     fall
-	back     fall // sums of being well again, while broken
-	better   fall
-	stalled  time.Duration
-	recent   float64 // the rate, over some 300 ms
-	recentAt time.Time
-	broken   bool
-	breach   Breach
+	promise   Promise // Rate is 0 until it is known
+	byHand    bool
+	learning  []sample
+	held      bool
+	noise     noise
+	first     float64 // guess of the wander
+	wander    float64 // the mean square of what was seen
+	rtt       float64 // lately, in seconds
+	fall      fall
+	back      fall // sums of being well again, while broken
+	better    fall
+	stalled   time.Duration
+	recent    float64 // the rate, over some 300 ms
+	recentAt  time.Time
+	delivered int // readings in which something arrived, up to learnReadings
+	broken    bool
+	hung      bool // broken, and nothing has arrived since
+	breach    Breach
 }
 
 type sample struct {
@@ -141,6 +144,7 @@ func NewWatch(o WatchOptions) (*Watch, error) {
 	}
 	for _, p := range known.Promises {
 		if l := w.link(key{p.Link, p.Size}, time.Time{}); l != nil && !l.byHand {
+			l.delivered = learnReadings
 			l.promise, l.first, l.wander = p, p.Wander, p.Wander*p.Wander
 			l.noise = noise{readings: min(float64(p.Samples), noiseMemory), level: math.Log(p.Rate), slow: math.Log(p.Rate), variance: p.Spread * p.Spread}
 			w.beside(key{p.Link, p.Size}, l, time.Time{})
@@ -169,6 +173,7 @@ func (w *Watch) link(k key, now time.Time) *watched {
 	}
 	for _, t := range w.o.Thresholds {
 		if t.fits(k.link, k.size) {
+			l.delivered = learnReadings
 			l.byHand, l.promise.Rate, l.promise.Best = true, t.Rate, t.Rate
 			break
 		}
@@ -194,18 +199,24 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		return Breach{}, false
 	}
 	l.see(r)
-	if l.promise.Rate == 0 {
-		w.learn(k, l, r)
-		return Breach{}, false
-	}
 	changed := l.judge(r, w.least(l))
 	if l.broken || changed {
 		l.breach.Evidence = w.evidence(l, r)
 	}
-	if !l.broken {
+	switch {
+	case l.broken:
+	case l.promise.Rate == 0:
+		w.learn(k, l, r)
+	default:
 		w.follow(k, l, r)
 	}
-	return l.breach, changed && w.o.Mode == Enforce
+	if changed && l.broken && w.o.Mode == Learn {
+		w.note(r.At, Held, k, l.breach.String())
+	}
+	if !changed || w.o.Mode != Enforce {
+		return Breach{}, false
+	}
+	return l.breach, true
 }
 
 // Broken returns the breaches that last, as they are now, by link and size.
@@ -273,6 +284,7 @@ func (l *watched) see(r Reading) {
 	switch {
 	case r.Bytes > 0:
 		l.stalled = 0
+		l.delivered = min(l.delivered+1, learnReadings)
 	case r.Limited:
 		l.stalled += r.Over
 	}
@@ -286,38 +298,52 @@ func (l *watched) see(r Reading) {
 	}
 }
 
-// judge takes a reading of a link with a promise, and tells whether a breach began
-// or ended.
+// judge takes a reading, and tells whether a breach began or ended. Of a link without a
+// promise only hangs are known, once it has delivered.
 func (l *watched) judge(r Reading, least float64) bool {
+	const far = 5 // logarithms, whatever the line is
 	short := math.Log(least) - r.rate()
-	if short > 0 && !r.Limited { // the program's doing
-		if !l.broken && r.Bytes > 0 {
-			l.fall.fade(r.Busy)
+	if l.promise.Rate == 0 {
+		short = -far
+		if r.Bytes == 0 {
+			short = far
 		}
-		return false
+	}
+	if short > 0 && !r.Limited { // the program's doing
+		switch {
+		case r.Bytes == 0 || l.broken && !l.hung:
+			return false
+		case !l.broken:
+			l.fall.fade(r.Busy)
+			return false
+		}
+		short = -far // it is no hang any more
 	}
 	spread := l.noise.spread()
 	d := l.fall.observe(r, short, spread)
 	if !l.broken {
-		if d.sum < breachAlarm {
+		if d.sum < breachAlarm || l.delivered < learnReadings {
 			return false
 		}
-		l.broken = true
+		l.broken, l.hung = true, d.bytes == 0
 		l.back.reset()
 		l.breach = Breach{Since: d.since, Link: r.Link, Size: r.Size, Promised: l.promise.Rate, Least: least}
 		l.update(r, d)
 		return true
 	}
+	l.breach.At = r.At
+	l.hung = l.hung && (r.Bytes == 0 || !r.Limited)
 	if d.sum > 0 && !d.since.After(l.breach.Since) {
 		l.update(r, d)
-	} else {
-		l.breach.At = r.At
 	}
 	// Well again is above the geometric mean of what is tolerated and what is promised;
 	// of a threshold, a quarter above that.
-	above := math.Log(l.promise.Rate/least) / 2
-	if l.byHand {
+	above := 0.
+	switch {
+	case l.byHand:
 		above = math.Log(1.25)
+	case l.promise.Rate > 0:
+		above = math.Log(l.promise.Rate/least) / 2
 	}
 	b := l.back.observe(r, -short-above, spread)
 	if b.sum < backAlarm {
