@@ -1,5 +1,6 @@
 // Package sensors is passive readings of links: what traffic that flows anyway
-// tells of the path it takes. Nothing here sends, and time is told.
+// tells of the path it takes, what that path is known to deliver, and when it
+// delivers less. Nothing here sends, and time is told.
 package sensors
 
 import "time"

@@ -1,0 +1,291 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A fake is a host to order.
+type fake struct {
+	cpu      CPUTimes
+	traffic  map[string]Bytes
+	waited   Waited
+	throttle time.Duration
+	broken   map[Source]error
+}
+
+func (f *fake) CPU() (CPUTimes, error) { return f.cpu, f.broken[CPU] }
+func (f *fake) Memory() (uint64, uint64, error) {
+	return 1 << 30, 4 << 30, f.broken[Memory]
+}
+func (f *fake) Load() (float64, error)             { return 2.5, f.broken[Load] }
+func (f *fake) Traffic() (map[string]Bytes, error) { return f.traffic, f.broken[Traffic] }
+func (f *fake) Pressure() (Waited, error)          { return f.waited, f.broken[Pressure] }
+func (f *fake) Throttled() (time.Duration, error)  { return f.throttle, f.broken[Throttle] }
+
+func (f *fake) options() Options {
+	return Options{CPU: f, Memory: f, Load: f, Traffic: f, Pressure: f, Throttle: f}
+}
+
+var start = time.Unix(1_700_000_000, 0)
+
+func TestSampleTakesDeltas(t *testing.T) {
+	f := &fake{
+		cpu:     CPUTimes{100, 10, 1000},
+		traffic: map[string]Bytes{"eth0": {1e6, 1e6}, "san0": {0, 0}},
+	}
+	own := map[string]Bytes{"eth0": {5000, 5000}}
+	o := f.options()
+	o.Own = func() map[string]Bytes { return own }
+	s := NewSampler(o)
+	first, err := s.Sample(start)
+	require.NoError(t, err)
+	require.Empty(t, first.Missing)
+	require.False(t, first.Has(CPU), "the first reading knows no deltas")
+	require.True(t, first.Has(Memory))
+	require.Equal(t, 0.25, first.MemoryUsed)
+	require.Equal(t, 2.5, first.Load)
+	require.Equal(t, -1., first.State(false).CPU)
+
+	f.cpu = CPUTimes{101.5, 10.5, 1002}
+	f.traffic = map[string]Bytes{"eth0": {1e6 + 4e6, 1e6 + 2e6}, "san0": {3e6, 0}, "new0": {7, 7}}
+	f.waited = Waited{CPU: time.Second, IO: 500 * time.Millisecond, Memory: 3 * time.Second}
+	f.throttle = 200 * time.Millisecond
+	own = map[string]Bytes{"eth0": {5000 + 1e6, 5000 + 1e6}, "": {1e6, 0}}
+	r, err := s.Sample(start.Add(2 * time.Second))
+	require.NoError(t, err)
+	require.Empty(t, r.Missing)
+	require.Equal(t, 2*time.Second, r.Over)
+	require.InDelta(t, 1.5/4, r.CPU, 1e-9)
+	require.InDelta(t, 0.5/4, r.Steal, 1e-9)
+	require.InDelta(t, 0.5, r.PressureCPU, 1e-9)
+	require.InDelta(t, 0.25, r.PressureIO, 1e-9)
+	require.Equal(t, 1., r.PressureMemory, "no share is more than all")
+	require.InDelta(t, 0.1, r.Throttled, 1e-9)
+
+	require.Len(t, r.Interfaces, 2, "one that is new has no delta")
+	eth, san := r.Interfaces[0], r.Interfaces[1]
+	require.Equal(t, "eth0", eth.Name)
+	require.InDelta(t, 2e6, eth.In, 1)
+	require.InDelta(t, 1e6, eth.Out, 1)
+	// eth0: 4 MB in, of which 1.08 + 0.03 are the job's; san0: 3. Of both, 1.08 more are taken by share.
+	keep := 1 - 1.08/(4-1.11+3)
+	require.InDelta(t, (4e6-1.11e6)*keep/2, eth.ForeignIn, 1)
+	require.InDelta(t, 3e6*keep/2, san.ForeignIn, 1)
+	require.InDelta(t, (2e6-1.11e6-0.03e6)/2, eth.ForeignOut, 1)
+
+	state := r.State(true)
+	require.True(t, state.Flooded)
+	require.InDelta(t, 0.5, state.Pressure, 1e-9)
+	require.InDelta(t, eth.ForeignIn+san.ForeignIn+eth.ForeignOut+san.ForeignOut, state.Foreign, 1)
+}
+
+func TestMissingSourceIsMarked(t *testing.T) {
+	gone := errors.New("gone")
+	f := &fake{traffic: map[string]Bytes{}, broken: map[Source]error{Pressure: gone, Throttle: gone}}
+	s := NewSampler(f.options())
+	sample := func(after time.Duration) Reading {
+		r, err := s.Sample(start.Add(after))
+		require.NoError(t, err)
+		return r
+	}
+	require.ErrorIs(t, sample(0).Missing[Pressure], gone)
+	r := sample(time.Second)
+	require.ErrorIs(t, r.Missing[Pressure], gone)
+	require.Equal(t, -1., r.State(false).Pressure)
+	require.Equal(t, -1., r.State(false).Throttled)
+	require.True(t, r.Has(CPU))
+
+	f.broken, f.waited = nil, Waited{CPU: time.Hour}
+	r = sample(2 * time.Second)
+	require.ErrorIs(t, r.Missing[Pressure], errFirst, "an hour since nobody knows when is no share")
+	require.Zero(t, r.PressureCPU)
+	f.waited.CPU += 500 * time.Millisecond
+	r = sample(3 * time.Second)
+	require.Empty(t, r.Missing)
+	require.InDelta(t, 0.5, r.PressureCPU, 1e-9)
+
+	_, err := s.Sample(start.Add(3 * time.Second))
+	require.ErrorContains(t, err, "not after")
+	f.broken = map[Source]error{CPU: gone, Memory: gone, Load: gone, Traffic: gone, Pressure: gone, Throttle: gone}
+	_, err = s.Sample(start.Add(time.Hour))
+	require.ErrorIs(t, err, gone)
+}
+
+func TestCountersThatBeginAnew(t *testing.T) {
+	f := &fake{cpu: CPUTimes{100, 0, 100}, traffic: map[string]Bytes{"eth0": {1e9, 1e9}}, waited: Waited{CPU: time.Hour}}
+	s := NewSampler(f.options())
+	_, err := s.Sample(start)
+	require.NoError(t, err)
+	f.cpu, f.traffic, f.waited = CPUTimes{}, map[string]Bytes{"eth0": {5, 5}}, Waited{}
+	r, err := s.Sample(start.Add(time.Second))
+	require.NoError(t, err)
+	require.Zero(t, r.CPU)
+	require.Zero(t, r.PressureCPU)
+	require.Equal(t, []Interface{{Name: "eth0"}}, r.Interfaces)
+}
+
+func TestThisHost(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("what this host must have is known of Linux only")
+	}
+	s := NewSampler(Options{})
+	now := time.Now()
+	_, err := s.Sample(now)
+	require.NoError(t, err)
+	for x := 0; time.Since(now) < 50*time.Millisecond; x++ {
+		_ = x
+	}
+	r, err := s.Sample(time.Now())
+	require.NoError(t, err)
+	for _, source := range []Source{CPU, Memory, Load, Traffic} {
+		require.True(t, r.Has(source), "%s: %v", source, r.Missing[source])
+	}
+	require.Greater(t, r.CPU, 0.)
+	require.Greater(t, r.MemoryBytes, uint64(1<<20))
+	if _, err := os.Stat("/proc/pressure/cpu"); err == nil {
+		require.NoError(t, r.Missing[Pressure])
+	}
+	t.Logf("%+v", r)
+}
+
+func TestPressureFiles(t *testing.T) {
+	files := fstest.MapFS{}
+	for name, total := range map[string]string{"cpu": "1500000", "io": "7", "memory": "0"} {
+		files["proc/pressure/"+name] = &fstest.MapFile{Data: []byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=" + total + "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n")}
+	}
+	w, err := procPressure{files}.Pressure()
+	require.NoError(t, err)
+	require.Equal(t, Waited{1500 * time.Millisecond, 7 * time.Microsecond, 0}, w)
+	delete(files, "proc/pressure/io")
+	_, err = procPressure{files}.Pressure()
+	require.ErrorContains(t, err, "proc/pressure/io")
+}
+
+func TestControlGroups(t *testing.T) {
+	tests := []struct {
+		name           string
+		cgroup, mounts string
+		stats          map[string]string
+		want           time.Duration
+		err            string
+	}{
+		{"version 1, a group within one that is held up more", "4:cpu,cpuacct:/a/b\n3:cpuset:/\n",
+			"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:1 - cgroup cgroup rw,cpu,cpuacct\n",
+			map[string]string{
+				"sys/fs/cgroup/cpu/a/b/cpu.stat": "nr_periods 1\nnr_throttled 1\nthrottled_time 1000\n",
+				"sys/fs/cgroup/cpu/a/cpu.stat":   "nr_periods 1\nnr_throttled 1\nthrottled_time 3000000\n",
+			}, 3 * time.Millisecond, ""},
+		{"version 2", "0::/job\n", "30 20 0:2 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			map[string]string{"sys/fs/cgroup/job/cpu.stat": "usage_usec 9\nthrottled_usec 250\n", "sys/fs/cgroup/cpu.stat": "usage_usec 9\n"},
+			250 * time.Microsecond, ""},
+		{"version 2 in a container, whose mount shows its own group", "0::/docker/x/job\n", "30 20 0:2 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			map[string]string{"sys/fs/cgroup/job/cpu.stat": "throttled_usec 250\n"}, 250 * time.Microsecond, ""},
+		{"both, and version 1 has processors", "2:cpu:/\n0::/\n",
+			"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n30 20 0:2 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			map[string]string{"sys/fs/cgroup/cpu/cpu.stat": "throttled_time 5\n"}, 5, ""},
+		{"no quota anywhere", "0::/\n", "30 20 0:2 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", nil, 0, "no control group"},
+		{"nothing mounted", "0::/\n", "", nil, 0, "no controller"},
+		{"a number that is none", "0::/\n", "30 20 0:2 / /c rw - cgroup2 cgroup2 rw\n", map[string]string{"c/cpu.stat": "throttled_usec -1\n"}, 0, "no time"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := fstest.MapFS{"proc/self/cgroup": {Data: []byte(tt.cgroup)}, "proc/self/mountinfo": {Data: []byte(tt.mounts)}}
+			for name, text := range tt.stats {
+				files[name] = &fstest.MapFile{Data: []byte(text)}
+			}
+			got, err := (&controlGroups{root: files}).Throttled()
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestFlood(t *testing.T) {
+	type step struct {
+		seconds float64
+		i       Interface
+	}
+	quiet := Interface{Name: "eth0", In: 11e6, Out: 11e6, ForeignIn: 0.2e6, ForeignOut: 0.1e6} // the job's own traffic is what shows the capacity
+	tests := []struct {
+		name  string
+		steps []step
+		known bool
+		want  bool
+		out   bool
+	}{
+		{"the first second", []step{{1, Interface{Name: "eth0", In: 12e6, ForeignIn: 12e6}}}, false, false, false},
+		{"the job's own traffic", []step{{60, quiet}}, true, false, false},
+		{"200 ms of others", []step{{10, quiet}, {0.2, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, false, false},
+		{"others come in", []step{{10, quiet}, {0.5, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, true, false},
+		{"others ask for large answers", []step{{10, quiet}, {0.5, Interface{Name: "eth0", In: 1e6, ForeignIn: 0.5e6, Out: 12e6, ForeignOut: 11e6}}}, true, true, true},
+		{"it lasts, and does not become usual", []step{{10, quiet}, {600, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, true, false},
+		{"much more than usual and little of the link", []step{{10, quiet}, {60, Interface{Name: "eth0", In: 4e6, ForeignIn: 4e6}}}, true, false, false},
+		{"it ends", []step{{10, quiet}, {10, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}, {0.1, quiet}}, true, false, false},
+		{"a host that serves others all the time", []step{{60, Interface{Name: "eth0", Out: 8e6, ForeignOut: 8e6}}, {60, Interface{Name: "eth0", Out: 11e6, ForeignOut: 11e6}}}, true, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var f Flood
+			var v Verdict
+			at := start
+			for _, s := range tt.steps {
+				for range int(s.seconds*10 + 0.5) {
+					at = at.Add(100 * time.Millisecond)
+					v = f.Observe(Reading{At: at, Over: 100 * time.Millisecond, Interfaces: []Interface{s.i}})
+				}
+			}
+			require.Equal(t, tt.known, v.Known)
+			require.Equal(t, tt.want, v.Flooded, "%+v", v)
+			if tt.want {
+				require.Equal(t, tt.out, v.Out)
+				require.Contains(t, v.String(), "eth0 is flooded: 11 MB/s")
+			}
+		})
+	}
+	f := Flood{Capacity: map[string]float64{"eth0": 1e9}}
+	for range 100 {
+		f.Observe(Reading{Over: 100 * time.Millisecond, Interfaces: []Interface{quiet}})
+	}
+	for range 10 {
+		v := f.Observe(Reading{Over: 100 * time.Millisecond, Interfaces: []Interface{{Name: "eth0", In: 12e6, ForeignIn: 11e6}}})
+		require.False(t, v.Flooded, "a link that is known to carry far more")
+	}
+	require.False(t, f.Observe(Reading{Missing: map[Source]error{Traffic: errFirst}}).Known)
+}
+
+func FuzzHostFiles(f *testing.F) {
+	f.Add([]byte("some avg10=0 total=12\n"), []byte("throttled_usec 12\n"), []byte("0::/a\n"), []byte("1 2 3 / /c rw - cgroup2 x rw\n"))
+	f.Fuzz(func(t *testing.T, pressure, stat, groups, mounts []byte) {
+		if d, err := parsePressure(pressure); err == nil {
+			require.GreaterOrEqual(t, d, time.Duration(0))
+		}
+		if d, _, err := parseCPUStat(stat); err == nil {
+			require.GreaterOrEqual(t, d, time.Duration(0))
+		}
+		dirs, err := cpuGroups(fstest.MapFS{"proc/self/cgroup": {Data: groups}, "proc/self/mountinfo": {Data: mounts}})
+		require.Equal(t, err == nil, len(dirs) > 0)
+	})
+}
+
+func BenchmarkSample(b *testing.B) {
+	s := NewSampler(Options{})
+	now := start
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(100 * time.Millisecond)
+		if _, err := s.Sample(now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package sensors
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A feed gives a watch readings of 100 ms.
+type feed struct {
+	t     *testing.T
+	watch *Watch
+	now   time.Time
+	began []Breach
+	ended []Breach
+}
+
+func newFeed(t *testing.T, o WatchOptions) *feed {
+	return &feed{t: t, watch: newWatch(t, o), now: origin}
+}
+
+// each gives n readings like r.
+func (f *feed) each(n int, r Reading) {
+	for range n {
+		f.now = f.now.Add(100 * time.Millisecond)
+		r.At = f.now
+		if b, ok := f.watch.Observe(r); !ok {
+			continue
+		} else if b.Ended.IsZero() {
+			f.began = append(f.began, b)
+		} else {
+			f.ended = append(f.ended, b)
+		}
+	}
+}
+
+// over is a reading of a link that delivers so many bytes a second all the time.
+func over(l Link, rate float64) Reading {
+	r := Reading{Link: l, Size: Large, Over: 100 * time.Millisecond, Busy: 100 * time.Millisecond, Bytes: uint64(rate / 10), Limited: true, RTT: time.Millisecond}
+	if r.Bytes == 0 {
+		r.Pending = 1 << 20
+	}
+	return r
+}
+
+func slack(r Reading) Reading { r.Limited = false; return r }
+
+var (
+	there = Link{"X", "Y", "lan"}
+	back  = there.Back()
+)
+
+func kinds(notes []Note) (all []string) {
+	for _, n := range notes {
+		all = append(all, n.Kind.String())
+	}
+	return all
+}
+
+func TestBreachBeginsAndEndsOnce(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(100, over(there, 12e6))
+	fell := f.now
+	f.each(50, over(there, 0.6e6))
+	require.Len(t, f.began, 1)
+	b := f.began[0]
+	require.Equal(t, there, b.Link)
+	require.Equal(t, Large, b.Size)
+	require.InEpsilon(t, 12e6, b.Promised, 0.01)
+	require.InEpsilon(t, 0.6e6, b.Seen, 0.01)
+	require.Equal(t, fell, b.Since)
+	require.LessOrEqual(t, b.At.Sub(fell), time.Second)
+	require.Len(t, f.watch.Broken(), 1)
+	require.Greater(t, f.watch.Broken()[0].Sure, 0.99, "more readings make it surer")
+
+	healed := f.now
+	f.each(50, over(there, 11e6))
+	require.Len(t, f.began, 1)
+	require.Len(t, f.ended, 1)
+	require.Equal(t, healed, f.ended[0].Ended)
+	require.LessOrEqual(t, f.ended[0].At.Sub(healed), 2*time.Second)
+	require.InEpsilon(t, 11e6, f.ended[0].Seen, 0.01)
+	require.Empty(t, f.watch.Broken())
+
+	f.each(20, over(there, 0))
+	require.Len(t, f.began, 2, "a second breach of the same link")
+	require.Contains(t, f.began[1].String(), "nothing arrived for")
+}
+
+func TestHangsBreachWithoutPromise(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	short := Reading{Link: there, Size: Small, Over: 100 * time.Millisecond, Busy: 90 * time.Millisecond, Bytes: 800}
+	hang := Reading{Link: there, Size: Small, Over: 100 * time.Millisecond, Pending: 8, Limited: true}
+	f.each(10, hang)
+	require.Empty(t, f.began, "a link that never delivered is another's concern")
+	f.each(100, short)
+	require.Empty(t, f.watch.Contract().Promises)
+	f.each(50, slack(hang))
+	require.Empty(t, f.began, "the receiver's window is closed")
+	f.each(10, hang)
+	require.Len(t, f.began, 1)
+	require.Contains(t, f.began[0].String(), "it hangs, and nothing is promised yet; nothing arrived for")
+	f.each(30, short)
+	require.Len(t, f.ended, 1)
+	f.each(1000, short)
+	require.Len(t, f.began, 1)
+}
+
+func TestHangEndsWithSlackReadings(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(30, over(there, 12e6))
+	f.each(30, over(there, 0))
+	require.Len(t, f.began, 1)
+	f.each(30, slack(over(there, 1e6)))
+	require.Len(t, f.ended, 1, "it hangs no more, and the program sends little")
+	f.each(30, over(there, 1e6))
+	require.Len(t, f.began, 2)
+	f.each(100, slack(over(there, 1e6)))
+	require.Len(t, f.ended, 1, "readings in which the program is the limit end no slow link's breach")
+}
+
+func TestNoBreach(t *testing.T) {
+	idle := Reading{Link: there, Size: Large, Over: 100 * time.Millisecond}
+	small := Reading{Link: there, Size: Small, Over: 100 * time.Millisecond, Busy: 90 * time.Millisecond, Bytes: 800, Limited: true}
+	tests := []struct {
+		name string
+		run  func(f *feed)
+	}{
+		{"the program sends little, for an hour", func(f *feed) { f.each(36000, slack(over(there, 100e3))) }},
+		{"and nothing at all", func(f *feed) { f.each(36000, idle) }},
+		{"the receiving program is busy and its window closed", func(f *feed) { f.each(600, slack(over(there, 0))) }},
+		{"half of the rate", func(f *feed) { f.each(6000, over(there, 6.1e6)) }},
+		{"a pause of 400 ms in each two seconds", func(f *feed) {
+			for range 600 {
+				f.each(4, over(there, 0))
+				f.each(16, over(there, 12e6))
+			}
+		}},
+		{"a few bytes beside pauses", func(f *feed) { f.each(6000, small) }},
+		{"bursts that are slow where the program is", func(f *feed) {
+			for range 600 {
+				f.each(3, over(there, 12e6))
+				f.each(20, slack(over(there, 10)))
+				f.each(20, idle)
+			}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFeed(t, WatchOptions{Mode: Enforce})
+			f.each(30, over(there, 12e6))
+			require.Len(t, f.watch.Contract().Promises, 1)
+			tt.run(f)
+			require.Empty(t, f.began)
+			if p := f.watch.Contract().Promises; !strings.HasPrefix(tt.name, "half") {
+				require.InEpsilon(t, 12e6, p[len(p)-1].Rate, 0.02, "the promise stays")
+			}
+			f.each(10, over(there, 0))
+			require.Len(t, f.began, 1, "and the watch has not become blind")
+		})
+	}
+}
+
+func TestLearning(t *testing.T) {
+	slow := func(n string) Link { return Link{n, "Y", "lan"} }
+	tests := []struct {
+		name  string
+		run   func(f *feed)
+		rate  float64 // promised of X>Y; 0: nothing
+		doubt string
+		notes []string
+	}{
+		{"20 readings are too few when 2 s have not passed", func(f *feed) { f.each(20, over(there, 12e6)) }, 0, "", nil},
+		{"21 readings of 100 ms", func(f *feed) { f.each(21, over(there, 12e6)) }, 12e6, "", []string{"learned"}},
+		{"what the program limits is not learned", func(f *feed) { f.each(1000, slack(over(there, 12e6))) }, 0, "", nil},
+		{"while a host is flooded nothing is", func(f *feed) {
+			for range 100 {
+				f.watch.Host("Y", HostState{At: f.now, Flooded: true})
+				f.each(1, over(there, 1e6))
+			}
+		}, 0, "", []string{"held"}},
+		{"and afterwards it is in doubt", func(f *feed) {
+			f.watch.Host("X", HostState{At: f.now, Flooded: true})
+			f.each(80, over(there, 12e6))
+		}, 12e6, "right after", []string{"held", "learned"}},
+		{"a fall while it is learned", func(f *feed) {
+			f.each(12, over(there, 12e6))
+			f.each(12, over(there, 1e6))
+		}, 12e6, "fell", []string{"learned"}},
+		{"a rise while it is learned: the later counts", func(f *feed) {
+			f.each(11, over(there, 1e6))
+			f.each(24, over(there, 12e6))
+		}, 12e6, "", []string{"learned"}},
+		{"a hang while it is learned is said", func(f *feed) { f.each(30, over(there, 0)) }, 0, "", []string{"held"}},
+		{"learned under attack, seen when that ends", func(f *feed) {
+			f.each(100, over(there, 0.6e6))
+			f.each(60, over(there, 12e6))
+		}, 12e6, "", []string{"learned", "raised", "learned"}},
+		{"learned under attack, seen beside other links", func(f *feed) {
+			f.each(40, over(there, 0.6e6))
+			f.each(40, over(slow("W"), 12e6))
+			f.each(40, over(slow("Z"), 11e6))
+		}, 0.6e6, "less than a third", []string{"learned", "learned", "learned", "doubted"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFeed(t, WatchOptions{Mode: Enforce})
+			tt.run(f)
+			var got Promise
+			for _, p := range f.watch.Contract().Promises {
+				if p.Link == there {
+					got = p
+				}
+			}
+			require.InDelta(t, tt.rate, got.Rate, tt.rate/20)
+			if tt.doubt == "" {
+				require.Empty(t, got.Doubt)
+			}
+			require.Contains(t, got.Doubt, tt.doubt)
+			require.Equal(t, tt.notes, kinds(f.watch.Notes()))
+			require.Empty(t, f.watch.Notes(), "notes are said once")
+		})
+	}
+}
+
+func TestPromiseFollowsSlowlyAndNotFar(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(100, over(there, 12e6))
+	f.each(36000, over(there, 7e6))
+	require.Empty(t, f.began)
+	require.InEpsilon(t, 7e6, f.watch.Contract().Promises[0].Rate, 0.05)
+	for rate := 6.5e6; rate > 1e6 && len(f.began) == 0; rate *= 0.9 {
+		f.each(18000, over(there, rate))
+	}
+	require.Len(t, f.began, 1, "a slow decline is a breach in the end")
+	require.GreaterOrEqual(t, f.began[0].Promised, 6e6*0.99)
+	require.Greater(t, f.began[0].Seen, 1.2e6)
+}
+
+func TestModes(t *testing.T) {
+	for _, mode := range []Mode{Off, Learn, Enforce} {
+		f := newFeed(t, WatchOptions{Mode: mode})
+		f.each(100, over(there, 12e6))
+		f.each(50, over(there, 0))
+		require.Equal(t, mode != Off, len(f.watch.Contract().Promises) == 1, "%v learns", mode)
+		require.Equal(t, mode == Enforce, len(f.began) == 1, "%v tells", mode)
+		require.Equal(t, mode == Enforce, len(f.watch.Broken()) == 1, "%v tells", mode)
+		again, err := ParseMode(mode.String())
+		require.NoError(t, err)
+		require.Equal(t, mode, again)
+	}
+	_, err := ParseMode("maybe")
+	require.ErrorContains(t, err, "enforce")
+}
+
+func TestThresholdsGoFirst(t *testing.T) {
+	set, err := ParseThresholds("X>Y:5MB/s")
+	require.NoError(t, err)
+	f := newFeed(t, WatchOptions{Mode: Enforce, Thresholds: set, Contract: Contract{[]Promise{
+		{Link: there, Size: Large, Rate: 100e6, Best: 100e6, Spread: 0.2, Samples: 100},
+		{Link: back, Size: Large, Rate: 100e6, Best: 100e6, Spread: 0.2, Samples: 100},
+	}}})
+	f.each(600, over(there, 6e6))
+	require.Empty(t, f.began)
+	f.each(50, over(there, 3e6))
+	require.Len(t, f.began, 1)
+	require.Equal(t, 5e6, f.began[0].Promised)
+	require.Equal(t, 5e6, f.began[0].Least)
+	f.each(50, over(there, 8e6))
+	require.Len(t, f.ended, 1)
+	f.each(50, over(back, 6e6))
+	require.Len(t, f.began, 2, "the other direction has its contract")
+	require.Len(t, f.watch.Contract().Promises, 1, "a threshold is not learned")
+}
+
+func TestEvidence(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	for range 60 {
+		f.each(1, over(there, 12e6))
+		f.each(1, over(back, 10e6))
+	}
+	f.watch.Host("X", HostState{At: f.now.Add(-time.Minute), CPU: 1})
+	slow := over(there, 1e6)
+	slow.RTT = 80 * time.Millisecond
+	for range 20 {
+		f.watch.Host("Y", HostState{At: f.now, CPU: 0.05, Steal: -1, Throttled: 0, Pressure: -1, Foreign: 11e6, Flooded: true})
+		f.each(1, slow)
+		f.each(1, over(back, 9e6))
+	}
+	require.Len(t, f.began, 1)
+	e := f.watch.Broken()[0].Evidence
+	require.InEpsilon(t, 0.08, e.RTT.Seconds(), 0.1)
+	require.InEpsilon(t, 0.001, e.UsualRTT.Seconds(), 0.1)
+	require.InDelta(t, 0.95, e.Opposite, 0.06) // young promises follow fast
+	require.True(t, e.From.At.IsZero(), "what is old is no evidence")
+	require.True(t, e.To.Flooded)
+	require.Greater(t, e.Readings, 5)
+	text := f.watch.Broken()[0].String()
+	for _, part := range []string{"X>Y@lan large", "1 MB/s", "11.9 MB/s are promised", "round trip", "other direction at", "Y: cpu 5 %", "flooded"} {
+		require.Contains(t, text, part)
+	}
+	require.NotContains(t, text, "steal")
+}
+
+func TestLoadedContractHoldsAtOnce(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Learn})
+	f.each(1000, over(there, 12e6))
+	var file bytes.Buffer
+	require.NoError(t, f.watch.Contract().Store(&file))
+	c, err := Load(&file)
+	require.NoError(t, err)
+	require.Equal(t, f.watch.Contract(), c)
+
+	g := newFeed(t, WatchOptions{Mode: Enforce, Contract: c})
+	g.each(20, over(there, 3e6))
+	require.Len(t, g.began, 1)
+}
+
+func TestWatchIsBounded(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce, Links: 2})
+	for _, to := range []string{"A", "B", "C", "D"} {
+		f.each(30, over(Link{"X", to, ""}, 12e6))
+	}
+	require.Len(t, f.watch.Contract().Promises, 2)
+	require.Equal(t, []string{"learned", "learned", "full"}, kinds(f.watch.Notes()))
+	for range 300 {
+		f.watch.note(f.now, Held, key{}, "")
+	}
+	require.Len(t, f.watch.Notes(), notesMost)
+}
+
+func TestSenselessReadingsAndOptions(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(30, over(there, 12e6))
+	for _, r := range []Reading{
+		{},
+		{Link: there, Size: Large, Over: -1, Busy: 1, Bytes: 1, Limited: true},
+		{Link: there, Size: 77, Over: time.Second, Busy: time.Second, Pending: 1, Limited: true},
+		{Link: there, Size: Large, Over: time.Second, Busy: -time.Second, Bytes: 1, Limited: true},
+		{Link: there, Size: Large, Over: time.Second, Busy: time.Second, Limited: true},
+	} {
+		f.each(100, r)
+	}
+	require.Empty(t, f.began)
+	for _, o := range []WatchOptions{
+		{Tolerate: 1}, {Tolerate: -1},
+		{Contract: Contract{[]Promise{{Link: there}}}},
+		{Contract: Contract{[]Promise{{Link: there, Rate: 1, Best: 1, Spread: 1}, {Link: there, Rate: 1, Best: 1, Spread: 1}}}},
+	} {
+		_, err := NewWatch(o)
+		require.Error(t, err, "%+v", o)
+	}
+}
+
+func BenchmarkWatch(b *testing.B) {
+	w := newWatch(b, WatchOptions{Mode: Enforce})
+	r := over(there, 12e6)
+	r.At = origin
+	b.ReportAllocs()
+	for b.Loop() {
+		r.At = r.At.Add(100 * time.Millisecond)
+		w.Observe(r)
+	}
+}
