@@ -78,6 +78,7 @@ type Agent struct {
 	reader     reader
 
 	survival survival
+	stops    stops
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
@@ -501,6 +502,10 @@ func (l local) refused(reason string) {
 
 func (l local) exited(process int, status syscall.WaitStatus) {
 	l.a.post(func() { l.a.exited(l.a.processes[process], status) })
+}
+
+func (l local) stopped(process int, why string) {
+	l.a.post(func() { l.a.stopped(l.a.processes[process], why) })
 }
 
 func (l local) drained(process int) {

@@ -28,11 +28,13 @@ type child struct {
 	readers [2]*os.File // what the pumps read
 	pumps   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	proc   *os.Process
-	reaped bool
-	link   *link // its connection, once it has said Hello
-	start  bool  // it has been told Start, and has not ended its connection
+	mu      sync.Mutex // guards what follows
+	proc    *os.Process
+	reaped  bool
+	link    *link  // its connection, once it has said Hello
+	speaker int    // the process at the other end of that; 0: not known
+	ponging uint64 // the last ping that it has answered
+	start   bool   // it has been told Start, and has not ended its connection
 }
 
 // whoIs names a process for people by its ranks: "rank 4", "ranks 4-7".

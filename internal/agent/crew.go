@@ -55,7 +55,8 @@ type owner interface {
 	said(process int, m *control.Message) // nil: it ended its connection
 	refused(reason string)                // a connection was
 	exited(process int, status syscall.WaitStatus)
-	drained(process int) // all that it wrote has been passed on
+	drained(process int)             // all that it wrote has been passed on
+	stopped(process int, why string) // it stands still; with an empty why it goes on
 }
 
 // newCrew makes what a crew needs before its first process. Close frees it.
@@ -150,6 +151,9 @@ func (c *crew) start() error {
 		}
 	}
 	c.wg.Go(func() { c.accept(c.control, c.serve) })
+	if c.job.options.Survive == "crashes" {
+		c.wg.Go(c.lookForHangs)
+	}
 	c.starter = newStarter(min(runtime.NumCPU(), len(c.children)))
 	c.wg.Go(func() {
 		for i, m := range c.children {

@@ -524,6 +524,10 @@ func (d *deputy) exited(process int, status syscall.WaitStatus) {
 	d.say(control.FromAgent{Exited: &control.Exited{Process: process, Status: uint32(status)}})
 }
 
+func (d *deputy) stopped(process int, why string) {
+	d.say(control.FromAgent{Stopped: &control.Stopped{Process: process, Why: why}})
+}
+
 func (d *deputy) drained(process int) {
 	d.say(control.FromAgent{Drained: &control.Drained{Process: process}})
 }

@@ -33,6 +33,7 @@ type process struct {
 	judged    bool // how it ended has been looked at
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
+	stop      stop
 	finished  map[int]control.RankReport
 }
 

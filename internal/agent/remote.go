@@ -190,6 +190,9 @@ func (r *remote) heard(m control.FromAgent) {
 		of(m.Said.Process, func(p *process) { a.said(p, m.Said.Message) })
 	case m.Exited != nil:
 		of(m.Exited.Process, func(p *process) { a.exited(p, syscall.WaitStatus(m.Exited.Status)) })
+	case m.Stopped != nil:
+		why := printable(m.Stopped.Why)
+		of(m.Stopped.Process, func(p *process) { a.stopped(p, why) })
 	case m.Leaving != nil:
 		if r.left = printable(m.Leaving.Reason); r.left == "" {
 			r.left = "it did not say why"

@@ -109,6 +109,7 @@ func (c *crew) serve(unixConn *net.UnixConn) {
 	}}) != nil {
 		return
 	}
+	m.spoken(peerOf(unixConn))
 	c.owner.said(m.index, &first)
 	over := make(chan struct{})
 	c.wg.Go(func() {
@@ -129,6 +130,10 @@ func (c *crew) serve(unixConn *net.UnixConn) {
 		msg, err := conn.Receive()
 		if err != nil {
 			break
+		}
+		if msg.Pong != nil {
+			m.pong(msg.Pong.ID)
+			continue
 		}
 		if !c.scrapes.answered(m.index, msg.Report) {
 			c.owner.said(m.index, &msg)

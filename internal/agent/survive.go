@@ -115,7 +115,7 @@ func (a *Agent) recover(p *process) {
 		}
 		a.warn("%s: rank %d goes on %s in process %d%s", why, r, from, to.index, a.onHost(to))
 	}
-	for _, q := range a.everyone() {
+	for _, q := range a.members() {
 		own := place
 		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
 		if !adopts {
@@ -141,7 +141,7 @@ func (a *Agent) choicesOf(r int, p *process) (files []string) {
 func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
 	var best *process
 	for _, q := range a.processes {
-		free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q != p && q.prog == p.prog
+		free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q.stop.why == "" && q != p && q.prog == p.prog
 		for _, t := range taken {
 			free = free && t != q
 		}
@@ -185,6 +185,12 @@ func (a *Agent) refill() {
 	}
 }
 
+// members is the processes that run and were told Start: the others await nothing else, and
+// learn with it what was told before.
+func (a *Agent) members() []*process {
+	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
+}
+
 func (a *Agent) sparesOn(h *host) (n int) {
 	for _, i := range h.processes {
 		if q := a.processes[i]; len(q.ranks) == 0 && !q.exited {
@@ -196,7 +202,7 @@ func (a *Agent) sparesOn(h *host) (n int) {
 
 // joinLate has p, which was started after the others, take part.
 func (a *Agent) joinLate(p *process) {
-	for _, q := range a.everyone() {
+	for _, q := range a.members() {
 		if q != p {
 			q.send(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}})
 		}
@@ -287,7 +293,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		p.ranks = []int{m.Rank}
 		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
 		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
-		for _, q := range a.everyone() {
+		for _, q := range a.members() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})
 		}
 		return
@@ -307,7 +313,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
 		// The epoch is not used: an empty map, so that none is missing.
-		for _, q := range a.everyone() {
+		for _, q := range a.members() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch}})
 		}
 		a.endMove(mv, errors.New(m.Reason))

@@ -158,6 +158,7 @@ func (a *Agent) settle(latest time.Time) {
 // exited is told that p has ended.
 func (a *Agent) exited(p *process, status syscall.WaitStatus) {
 	if p.judged || !p.started { // its host was lost, or lies
+		a.lateExit(p, status)
 		return
 	}
 	p.exited, p.status = true, status
@@ -254,6 +255,9 @@ func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) }
 
 // obituary says how p died, and its last words.
 func (a *Agent) obituary(p *process) string {
+	if p.stop.hung != "" {
+		return fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, p.stop.hung)
+	}
 	text := fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, ending(p.status))
 	if p.allFinished() {
 		text += ", after it had finished"

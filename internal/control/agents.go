@@ -8,7 +8,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 2
+const AgentVersion = 3
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -34,6 +34,7 @@ type FromAgent struct {
 	Said         *Said         `json:",omitempty"`
 	Exited       *Exited       `json:",omitempty"`
 	Drained      *Drained      `json:",omitempty"`
+	Stopped      *Stopped      `json:",omitempty"`
 	Output       *Output       `json:",omitempty"`
 	Refused      *Refused      `json:",omitempty"`
 	Taken        *Taken        `json:",omitempty"`
@@ -132,6 +133,12 @@ type Refused struct{ Reason string }
 
 // Drained: all that a process wrote has been sent.
 type Drained struct{ Process int }
+
+// Stopped: a process stands still, or goes on again.
+type Stopped struct {
+	Process int
+	Why     string `json:",omitempty"` // "is stopped". Empty: it goes on
+}
 
 // Taken gives back room for Output.
 type Taken struct {

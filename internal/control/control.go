@@ -27,7 +27,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 3
+const Version = 4
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -40,6 +40,7 @@ type Message struct {
 	Saved    *Saved    `json:",omitempty"`
 	Arrived  *Arrived  `json:",omitempty"`
 	Stayed   *Stayed   `json:",omitempty"`
+	Pong     *Ping     `json:",omitempty"`
 
 	// From an agent to a process.
 	Welcome *Welcome `json:",omitempty"`
@@ -51,6 +52,7 @@ type Message struct {
 	Adopt   *Adopt   `json:",omitempty"`
 	Depart  *Depart  `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
+	Ping    *Ping    `json:",omitempty"`
 }
 
 // Hello is the first of a process: who it is.
@@ -203,6 +205,9 @@ type Saved struct {
 	Bytes  int64
 	File   string
 }
+
+// Ping wants the same back as Pong: it shows that the process goes on.
+type Ping struct{ ID uint64 }
 
 // Stop asks the process to end now: another part of the job has failed, or,
 // without a Reason, all have finished. It may come in place of Start.

@@ -210,6 +210,8 @@ func (p *Process) listenToAgent() {
 			r := p.Report()
 			r.ID = m.Ask.ID
 			p.agent.Send(control.Message{Report: &r}) // if that fails, Receive will
+		case m.Ping != nil:
+			p.agent.Send(control.Message{Pong: m.Ping})
 		case m.Watch != nil:
 			p.watches <- *m.Watch
 		case m.Meet != nil:
