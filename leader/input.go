@@ -155,6 +155,13 @@ type PlanEnded struct {
 	Stood   time.Duration `json:"stood,omitempty"` // how long the rank did not run
 }
 
+// Placed: the rank is there now, and nobody asked the policy: its process had died, or the operator
+// moved it. Plans of it have ended before.
+type Placed struct {
+	Rank topology.Rank  `json:"rank"`
+	At   topology.Place `json:"at"`
+}
+
 // LeadingFrom: the leader is this host's agent.
 type LeadingFrom struct {
 	Host string `json:"host"`
@@ -208,6 +215,7 @@ func (Fine) input()           {}
 func (Traffic) input()        {}
 func (StateSize) input()      {}
 func (PlanEnded) input()      {}
+func (Placed) input()         {}
 func (LeadingFrom) input()    {}
 func (MoveRank) input()       {}
 func (Drain) input()          {}

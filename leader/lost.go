@@ -115,6 +115,38 @@ func (m *Machine) processLost(in ProcessLost) {
 	m.processGone(in.Place, c, in.Why == Hung || in.Why == Cut)
 }
 
+// placed makes the map what others have decided.
+func (m *Machine) placed(in Placed) {
+	if in.Rank < 0 || int(in.Rank) >= len(m.ranks) || m.at(in.Rank) == in.At {
+		return
+	}
+	r, before := &m.ranks[in.Rank], m.at(in.Rank)
+	next, err := m.world.Apply(topology.Move{Rank: in.Rank, From: before, To: in.At})
+	if err != nil {
+		panic(fmt.Sprintf("rank %d is at %v, and cannot be: %v", in.Rank, in.At, err))
+	}
+	m.world = next
+	if r.plan != 0 {
+		m.abandon(r.plan, "the rank is elsewhere")
+	}
+	if from := m.process(before); from != nil {
+		from.ranks = slices.DeleteFunc(from.ranks, func(o topology.Rank) bool { return o == in.Rank })
+	}
+	if r.dead == nil {
+		m.hosts[before.Host].ranks--
+	} else {
+		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == in.Rank })
+	}
+	r.dead, r.stuck, r.retry = nil, false, time.Time{}
+	q := m.process(in.At)
+	if q == nil {
+		q = m.addProcess(in.At)
+	}
+	q.ready = true
+	q.ranks = append(q.ranks, in.Rank)
+	m.hosts[in.At.Host].ranks++
+}
+
 func (m *Machine) processGone(p topology.Place, c *cause, fence bool) {
 	if q := m.process(p); q != nil {
 		m.processesGone([]*process{q}, c, fence)

@@ -156,6 +156,8 @@ func (m *Machine) take(in Input) {
 		}
 	case PlanEnded:
 		m.planEnded(in)
+	case Placed:
+		m.placed(in)
 	case LeadingFrom:
 		m.leader = in.Host
 	case MoveRank:

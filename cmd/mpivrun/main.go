@@ -49,6 +49,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		err = explain(stdout, args[1:])
 	case "move":
 		err = move(stdout, args[1:])
+	case "drain", "cordon", "uncordon":
+		err = giveOrder(stdout, word, args[1:])
 	case "abort":
 		err = abort(stdout, args[1:])
 	default:

@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && (os.Args[1] == "guard" || os.Args[1] == "agent") { // which it starts itself
 		main()
 	}
+	if os.Getenv(envProgram) == "feed" {
+		mpiv.Main(feed)
+		return
+	}
 	if os.Getenv(envProgram) == "relax" {
 		mpiv.Main(relax)
 		return

@@ -35,6 +35,8 @@ type run struct {
 	Survive         string
 	Spares          int
 	Snapshot        time.Duration
+	Contracts       string
+	ContractsFile   string
 	Transports      []string
 	Relays          []string
 	LogBytes        int
@@ -193,6 +195,12 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Snapshot) }},
+	{names: []string{"contracts"}, value: "learn|enforce|off", help: "what links between hosts deliver is learned, and ranks move away from those that deliver less (default enforce where ranks can move between hosts)",
+		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Contracts, v, "learn", "enforce", "off") },
+		render: func(r *run, _ *program) []string { return given(r.Contracts) }},
+	{names: []string{"contracts-file"}, value: "FILE", help: "read contracts from FILE if it is there, and write them at the end",
+		set:    func(r *run, _ *program, v string) error { return text(&r.ContractsFile, v) },
+		render: func(r *run, _ *program) []string { return given(r.ContractsFile) }},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
@@ -260,7 +268,7 @@ var options = []option{
 // later is what people may expect of an option that is not there.
 var later = map[string]string{
 	"chaos":     "faults to order come with a later version",
-	"contracts": "contracts come with a later version", "rank-by": "ranks are numbered as --map-by places them",
+	"rank-by": "ranks are numbered as --map-by places them",
 	"mca": "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
 	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",
 	"merge-stderr-to-stdout": "write 2>&1 in a shell", "nooversubscribe": "it is the default where slots are given",

@@ -16,6 +16,7 @@ import (
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // How long things may take.
@@ -80,6 +81,9 @@ type Agent struct {
 	survival survival
 	stops    stops
 
+	contracts *sensors.Watch // nil: there are none
+	policy    *policy        // nil: there is nothing to decide, or not yet
+
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
 }
@@ -111,6 +115,9 @@ func Start(j Job) (*Agent, error) {
 func (a *Agent) prepare() error {
 	var err error
 	if a.hosts, a.processes, err = layout(a.job); err != nil {
+		return err
+	}
+	if err := a.prepareContracts(); err != nil {
 		return err
 	}
 	rand.Read(a.token)
@@ -418,6 +425,7 @@ func (a *Agent) finish() {
 		t.Stop()
 	}
 	a.emitEnd()
+	a.storeContracts()
 	if a.feeding != nil {
 		a.feeding.give(0, true)
 	}

@@ -408,6 +408,9 @@ func (d *deputy) run(r control.Run) {
 		fail(err)
 		return
 	}
+	if r.Options.Paths > 0 {
+		c.wg.Go(func() { c.readHost(func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) }) })
+	}
 	c.wg.Go(func() { c.accept(d.asked, d.question) })
 	if r.Metrics != "" {
 		d.serveMetrics(r.Metrics)

@@ -222,6 +222,8 @@ type stop struct {
 	alone time.Duration // for how long others ran meanwhile
 	said  bool          // that nobody can take its ranks
 	hung  string        // it was declared hung: for its obituary
+
+	rescued bool // its ranks went elsewhere because the policy said so
 }
 
 // A stops knows when the first agent last looked.

@@ -29,6 +29,11 @@ type Job struct {
 	Options         control.Options
 	Spares          int // processes without a rank, to which ranks can go
 
+	// Contracts is what is done about what links between hosts deliver: "learn", "enforce" or "off".
+	// Empty means enforce where ranks can move between hosts.
+	Contracts     string
+	ContractsFile string // not empty: contracts are read from there, and written at the end
+
 	Stdin     *os.File // for the process of StdinRank; nil, and all others, read nothing
 	StdinRank int
 	Stdout    io.Writer // nil means os.Stdout

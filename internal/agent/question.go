@@ -17,10 +17,10 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain", "move" or "abort"
+	Op string // "ps", "watch", "explain", "move", "drain", "cordon", "uncordon" or "abort"
 
 	Rank int    `json:",omitempty"` // move: which
-	Host string `json:",omitempty"` // move: where to. Empty: wherever there is a spare process
+	Host string `json:",omitempty"` // move: where to. Empty: wherever there is a spare process. drain and the like: which
 }
 
 // An Answer to a Question. What does not belong to it is empty.
@@ -32,6 +32,7 @@ type Answer struct {
 	Explanation *waits.Explanation `json:",omitempty"` // explain
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
+	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
 	Silent      []int              `json:",omitempty"` // ranks whose process did not answer in time
 }
 
@@ -106,6 +107,8 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		})
 	case "move":
 		a.moveAsked(q, reply)
+	case "drain", "cordon", "uncordon":
+		a.orderAsked(q, reply)
 	case "abort":
 		a.fail(verdict{code: 1, text: "the job was ended by mpivrun abort"})
 		reply <- Answer{}

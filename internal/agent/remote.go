@@ -193,6 +193,8 @@ func (r *remote) heard(m control.FromAgent) {
 	case m.Stopped != nil:
 		why := printable(m.Stopped.Why)
 		of(m.Stopped.Process, func(p *process) { a.stopped(p, why) })
+	case m.Host != nil:
+		a.post(func() { a.hostRead(r.host, *m.Host) })
 	case m.Leaving != nil:
 		if r.left = printable(m.Leaving.Reason); r.left == "" {
 			r.left = "it did not say why"

@@ -43,6 +43,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.arrived(p, *m.Arrived)
 	case m.Stayed != nil:
 		a.stayed(p, *m.Stayed)
+	case m.Paths != nil:
+		a.pathsRead(p, *m.Paths)
 	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:
 		a.read(p, m.Report.Reading)
 	case m.Report != nil && m.Report.ID == 0:
@@ -102,6 +104,7 @@ func (a *Agent) startRanks() {
 	}
 	a.detail("all processes are there; ranks start")
 	a.emit(events.Event{Kind: events.AllReady})
+	a.beginPolicy()
 	a.lookAt()
 }
 

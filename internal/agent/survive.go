@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/leader"
+	"github.com/mpiv/mpiv/topology"
 )
 
 // Ranks come and go: here is what the first agent does about it. The map is who has
@@ -32,6 +35,8 @@ type move struct {
 	epoch    uint32
 	began    time.Time
 	told     func(error) // who asked for it
+	stood    time.Duration
+	planned  bool // by the policy, which knows then where the rank is
 }
 
 func newSurvival() survival {
@@ -94,12 +99,18 @@ func (a *Agent) recover(p *process) {
 		}
 		targets[r] = s
 	}
+	a.recoverTo(p, targets, why)
+	a.memberGone(p)
+	a.refill()
+}
+
+// recoverTo has ranks of p, which is no part of the job from now on, go on in targets.
+func (a *Agent) recoverTo(p *process, targets map[int]*process, why string) {
 	s := &a.survival
 	s.epoch++
 	place := control.Place{Epoch: s.epoch, Lost: []int{p.index}}
-	ranks := p.ranks
-	p.ranks = nil
-	for _, r := range ranks {
+	for _, r := range slices.Sorted(maps.Keys(targets)) {
+		p.ranks = slices.DeleteFunc(slices.Clone(p.ranks), func(o int) bool { return o == r })
 		if m := s.moving[r]; m != nil {
 			a.endMove(m, fmt.Errorf("its process has died: %s", why))
 		}
@@ -109,6 +120,9 @@ func (a *Agent) recover(p *process) {
 		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
 		a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: why, Moved: &events.Moved{From: p.index, Epoch: s.epoch, Lost: true}})
 		s.past[r] = append(s.past[r], s.epoch)
+		if !p.stop.rescued {
+			a.placed(r, to)
+		}
 		from := "from the beginning"
 		if snap, ok := s.snapshots[r]; ok {
 			from = fmt.Sprintf("from snapshot %d", snap.Number)
@@ -125,7 +139,6 @@ func (a *Agent) recover(p *process) {
 		r := q.ranks[0]
 		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Choices: a.choicesOf(r, p), Place: place}})
 	}
-	a.refill()
 }
 
 // choicesOf is where the choices of rank r may be that has lived in p: those of its
@@ -141,18 +154,24 @@ func (a *Agent) choicesOf(r int, p *process) (files []string) {
 func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
 	var best *process
 	for _, q := range a.processes {
-		free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q.stop.why == "" && q != p && q.prog == p.prog
+		free := a.free(q) && q != p && q.prog == p.prog
 		for _, t := range taken {
 			free = free && t != q
-		}
-		for _, m := range a.survival.moving {
-			free = free && m.to != q
 		}
 		if free && (best == nil || best.host != p.host && q.host == p.host) {
 			best = q
 		}
 	}
 	return best
+}
+
+// free tells whether q can take a rank.
+func (a *Agent) free(q *process) bool {
+	free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q.stop.why == ""
+	for _, m := range a.survival.moving {
+		free = free && m.to != q
+	}
+	return free
 }
 
 // refill starts processes until there are as many spares as the job wants.
@@ -211,6 +230,7 @@ func (a *Agent) joinLate(p *process) {
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
+	a.memberCame(p)
 }
 
 // saved is told that there is a snapshot.
@@ -220,29 +240,17 @@ func (a *Agent) saved(p *process, s control.Saved) {
 	}
 	a.survival.snapshots[s.Rank] = s
 	delete(a.survival.lives, s.Rank)
+	a.tellPolicy(leader.StateSize{Rank: topology.Rank(s.Rank), Bytes: float64(s.Bytes), Copies: []string{p.host.name}, Taken: time.Now()})
 }
 
 // move begins to move a rank to a spare process on a host, or on any if that is
 // empty; told is called when it has ended.
 func (a *Agent) move(rank int, host string, told func(error)) {
-	from := a.processOf(rank)
-	switch {
-	case from == nil:
-		told(fmt.Errorf("there is no rank %d", rank))
-		return
-	case a.job.Options.Survive == "none":
-		told(errors.New("the job runs with --survive none: its ranks cannot be moved"))
-		return
-	case !a.toldStart || a.ending:
-		told(errors.New("the job has not started yet, or is ending"))
-		return
-	case a.survival.moving[rank] != nil:
-		told(fmt.Errorf("rank %d is being moved already", rank))
-		return
-	case len(from.finished) > 0:
-		told(fmt.Errorf("rank %d has finished", rank))
+	if err := a.movable(rank); err != nil {
+		told(err)
 		return
 	}
+	from := a.processOf(rank)
 	to := a.spareOn(from, host)
 	if to == nil {
 		where := ""
@@ -252,11 +260,35 @@ func (a *Agent) move(rank int, host string, told func(error)) {
 		told(fmt.Errorf("there is no spare process%s: start the job with --spares", where))
 		return
 	}
+	a.moveTo(rank, from, to, told)
+}
+
+// movable is why a rank cannot be moved now; nil: it can.
+func (a *Agent) movable(rank int) error {
+	from := a.processOf(rank)
+	switch {
+	case from == nil:
+		return fmt.Errorf("there is no rank %d", rank)
+	case a.job.Options.Survive == "none":
+		return errors.New("the job runs with --survive none: its ranks cannot be moved")
+	case !a.toldStart || a.ending:
+		return errors.New("the job has not started yet, or is ending")
+	case a.survival.moving[rank] != nil:
+		return fmt.Errorf("rank %d is being moved already", rank)
+	case len(from.finished) > 0:
+		return fmt.Errorf("rank %d has finished", rank)
+	}
+	return nil
+}
+
+// moveTo begins to move a rank that can be moved to a process that is free.
+func (a *Agent) moveTo(rank int, from, to *process, told func(error)) *move {
 	s := &a.survival
 	s.epoch++
 	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: told}
 	s.moving[rank] = m
 	from.send(control.Message{Depart: &control.Depart{Rank: rank, To: to.index, Epoch: m.epoch, Patience: movePatience}})
+	return m
 }
 
 // spareOn is a spare process for a rank of p on a host; on any if that is empty.
@@ -303,8 +335,13 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	}
 	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
 	a.detail("rank %d goes on in process %d: %d bytes of state, it stood still for %v", m.Rank, p.index, m.Bytes, time.Duration(m.Stood))
+	a.tellPolicy(leader.StateSize{Rank: topology.Rank(m.Rank), Bytes: float64(m.Bytes)})
 	if mv != nil {
+		mv.stood = time.Duration(m.Stood)
 		a.endMove(mv, nil)
+		if !mv.planned {
+			a.placed(m.Rank, p)
+		}
 	}
 }
 

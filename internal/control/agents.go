@@ -35,6 +35,7 @@ type FromAgent struct {
 	Exited       *Exited       `json:",omitempty"`
 	Drained      *Drained      `json:",omitempty"`
 	Stopped      *Stopped      `json:",omitempty"`
+	Host         *HostReading  `json:",omitempty"`
 	Output       *Output       `json:",omitempty"`
 	Refused      *Refused      `json:",omitempty"`
 	Taken        *Taken        `json:",omitempty"`
@@ -138,6 +139,16 @@ type Drained struct{ Process int }
 type Stopped struct {
 	Process int
 	Why     string `json:",omitempty"` // "is stopped". Empty: it goes on
+}
+
+// HostReading is how the host does since the last, if the job's Options.Paths want it. Shares are
+// 0 to 1.
+type HostReading struct {
+	Over                            int64   // ns
+	CPU, Steal, Pressure, Throttled float64 // shares
+	Own                             float64 // cores that the job's processes there take
+	MemoryFree                      float64 // bytes
+	In, Out                         float64 // bytes a second, whoever's
 }
 
 // Taken gives back room for Output.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -41,6 +42,7 @@ type Message struct {
 	Arrived  *Arrived  `json:",omitempty"`
 	Stayed   *Stayed   `json:",omitempty"`
 	Pong     *Ping     `json:",omitempty"`
+	Paths    *Paths    `json:",omitempty"`
 
 	// From an agent to a process.
 	Welcome *Welcome `json:",omitempty"`
@@ -115,6 +117,7 @@ type Options struct {
 	LogBytes   int           // bound of the log for each pair of processes. 0 means 16 MiB.
 	Check      bool          // costly checks of the program: buffers changed while a request is pending
 	Insecure   bool          // processes of different hosts neither ask who the other is, nor encrypt
+	Paths      time.Duration // how often processes tell of their paths. 0: they do not
 	SpinMicros int           // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
 }
 
@@ -208,6 +211,23 @@ type Saved struct {
 
 // Ping wants the same back as Pong: it shows that the process goes on.
 type Ping struct{ ID uint64 }
+
+// Paths is what the process saw of the ways to other processes since the last time. It
+// is sent as often as Options say.
+type Paths struct{ Links []PathReading }
+
+// A PathReading is as a sensors.Reading; times are in nanoseconds.
+type PathReading struct {
+	Peer    int
+	Over    int64
+	Bytes   uint64 // acknowledged
+	Busy    int64
+	Pending uint64
+	Limited bool `json:",omitempty"`
+	RTT     int64
+	Size    sensors.SizeClass
+	Sent    uint64 // of the program's messages, ever
+}
 
 // Stop asks the process to end now: another part of the job has failed, or,
 // without a Reason, all have finished. It may come in place of Start.

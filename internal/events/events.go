@@ -3,7 +3,11 @@
 // in the events.
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/mpiv/mpiv/leader"
+)
 
 // Version is that of the schema. A field may be added within a version: who reads the
 // lines with other means than Parse ignores what it does not know.
@@ -36,6 +40,7 @@ const (
 	JobVerdict        Kind = "verdict"
 	JobEnded          Kind = "job-ended"
 	ProcessReading    Kind = "reading"
+	Decided           Kind = "decision"
 	StreamCut         Kind = "stream-cut"
 )
 
@@ -71,6 +76,7 @@ var Kinds = []Description{
 	{Kind: JobVerdict, Means: "why the job ends; text says it, and is empty where nothing failed", Payload: "verdict"},
 	{Kind: JobEnded, Means: "all processes have ended; last of all events", Payload: "ended"},
 	{Kind: ProcessReading, Means: "what a process counts; each second while somebody watches", Host: true, Process: true, Payload: "reading"},
+	{Kind: Decided, Means: "what the policy saw, whom it blames, what could be done and what is; again, with the same `id`, when a plan of it has ended", Payload: "decision"},
 	{Kind: StreamCut, Means: "this subscriber was too slow and hears no more; text says so. Its number is that of the last event before"},
 }
 
@@ -100,6 +106,8 @@ type Event struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 	Ended   *Ended   `json:"ended,omitempty"`
 	Reading *Reading `json:"reading,omitempty"`
+
+	Decision *leader.Record `json:"decision,omitempty"`
 }
 
 // A Job is what runs, and where.

@@ -169,6 +169,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
 	p.finished.Go(p.reportWhenWatched)
+	if p.options.Paths > 0 {
+		p.finished.Go(p.reportPaths)
+	}
 }
 
 // authenticate tells which process of the job a certificate is of.

@@ -1,0 +1,411 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/leader"
+	"github.com/mpiv/mpiv/sensors"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// In a job of several hosts whose ranks can move, package leader decides where they run.
+// It is told here what happens, and what it decides is done by what is in survive.go. Who
+// owns what: ranks whose process died are placed by survive.go, and the policy is told
+// where; ranks that live are moved by the policy, or by the operator, of which it is told.
+
+// A policy is the leader's, with what it is fed with. Owned by loop.
+type policy struct {
+	machine *leader.Machine
+	watch   *sensors.Watch // nil: no contracts
+	queue   []leader.Input // while the machine answers another
+	telling bool
+	ticks   int
+
+	links      map[sensors.Link]*gathered
+	flows      map[[2]int]*flow // by process, from and to
+	traffics   map[string]*traffic
+	promised   map[promiseKey]float64
+	promisedAt time.Time
+	slots      map[string]int // of hosts, as last told
+
+	lastRef int
+	refs    map[string]chan<- Answer // of the operator's questions
+	said    map[uint64]string        // of decisions that are not over, what was said of each
+}
+
+type promiseKey struct {
+	link sensors.Link
+	size sensors.SizeClass
+}
+
+func (pol *policy) trafficOf(host string) *traffic {
+	t := pol.traffics[host]
+	if t == nil {
+		t = &traffic{}
+		pol.traffics[host] = t
+	}
+	return t
+}
+
+const policyTick = 100 * time.Millisecond
+
+// leads tells whether there is something to decide: ranks that can move, and hosts to
+// which.
+func (a *Agent) leads() bool {
+	elsewhere := slices.ContainsFunc(a.hosts, func(h *host) bool { return !h.here && len(h.processes) > 0 })
+	return elsewhere && a.job.Options.Survive != "none"
+}
+
+// contractMode is what is done about contracts.
+func (a *Agent) contractMode() (sensors.Mode, error) {
+	if !a.leads() {
+		return sensors.Off, nil
+	}
+	if a.job.Contracts == "" {
+		return sensors.Enforce, nil
+	}
+	return sensors.ParseMode(a.job.Contracts)
+}
+
+// prepareContracts readies the watch over links, before anything runs.
+func (a *Agent) prepareContracts() error {
+	mode, err := a.contractMode()
+	if err != nil || mode == sensors.Off {
+		return err
+	}
+	o := sensors.WatchOptions{Mode: mode}
+	if a.job.ContractsFile != "" {
+		f, err := os.Open(a.job.ContractsFile)
+		if err == nil {
+			o.Contract, err = sensors.Load(f)
+			f.Close()
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is made when the job ends
+			return fmt.Errorf("--contracts-file %s: %w", a.job.ContractsFile, err)
+		}
+	}
+	if a.contracts, err = sensors.NewWatch(o); err != nil {
+		return err
+	}
+	a.job.Options.Paths = readingEvery
+	return nil
+}
+
+// storeContracts writes what was learned. The job is over.
+func (a *Agent) storeContracts() {
+	if a.contracts == nil || a.job.ContractsFile == "" {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(a.job.ContractsFile), ".contracts-*")
+	if err == nil {
+		err = a.contracts.Contract().Store(f)
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), a.job.ContractsFile)
+		}
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}
+	if err != nil {
+		a.warn("--contracts-file %s: %v", a.job.ContractsFile, err)
+	}
+}
+
+func (p *process) place() topology.Place { return topology.Place{Host: p.host.name, Slot: p.slot} }
+
+// processAt is the process of a place; nil if there is none.
+func (a *Agent) processAt(at topology.Place) *process {
+	for _, p := range a.processes {
+		if p.place() == at {
+			return p
+		}
+	}
+	return nil
+}
+
+// beginPolicy starts the policy: all processes are ready.
+func (a *Agent) beginPolicy() {
+	if !a.leads() {
+		return
+	}
+	var places []topology.Place
+	for _, p := range a.processes {
+		for _, r := range p.ranks {
+			for len(places) <= r {
+				places = append(places, topology.Place{})
+			}
+			places[r] = p.place()
+		}
+	}
+	first := topology.New(places)
+	level := leader.Level(a.job.Options.Survive)
+	if level == "" {
+		level = leader.Moves
+	}
+	a.policy = &policy{
+		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
+		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{},
+		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]string{},
+	}
+	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
+	a.tellHosts()
+	for _, p := range a.processes {
+		a.tellPolicy(leader.ProcessReady{Place: p.place()})
+	}
+	if a.job.Options.Paths > 0 {
+		for _, h := range a.hosts {
+			if h.here && len(h.processes) > 0 {
+				a.crew.wg.Go(func() {
+					a.crew.readHost(func(r control.HostReading) { a.post(func() { a.hostRead(h, r) }) })
+				})
+			}
+		}
+	}
+	a.after(policyTick, a.tickPolicy)
+}
+
+// tickPolicy tells the policy that time has passed, and what was read meanwhile.
+func (a *Agent) tickPolicy() {
+	if a.ending {
+		return
+	}
+	a.after(policyTick, a.tickPolicy)
+	a.policy.ticks++
+	if a.policy.ticks%int(readingEvery/policyTick) == 0 {
+		a.watchLinks(time.Now())
+	}
+	if a.policy.ticks%int(time.Second/policyTick) == 0 {
+		a.sendersKnown()
+	}
+	a.tellPolicy(leader.Tick{})
+}
+
+// tellHosts tells the policy of hosts, and how many processes each has: it places ranks
+// in those, and refill sees to it that there are enough.
+func (a *Agent) tellHosts() {
+	for _, h := range a.hosts {
+		n := 0
+		for _, i := range h.processes {
+			if p := a.processes[i]; p.joined && !p.exited && !p.judged {
+				n++
+			}
+		}
+		if before, told := a.policy.slots[h.name]; n > 0 && !h.lost && (!told || before != n) {
+			a.policy.slots[h.name] = n
+			a.tellPolicy(leader.HostJoined{Host: h.name, Slots: n, Trusted: !h.Distrusted})
+		}
+	}
+}
+
+// tellPolicy gives the policy one input, and does what it answers.
+func (a *Agent) tellPolicy(in leader.Input) {
+	pol := a.policy
+	if pol == nil || a.ending {
+		return
+	}
+	if pol.queue = append(pol.queue, in); pol.telling {
+		return
+	}
+	pol.telling = true
+	for len(pol.queue) > 0 {
+		next := pol.queue[0]
+		pol.queue = pol.queue[1:]
+		a.perform(pol.machine.Step(time.Now(), next))
+	}
+	pol.telling = false
+}
+
+// placed tells the policy where a rank is that it has not moved.
+func (a *Agent) placed(rank int, at *process) {
+	if a.policy != nil {
+		a.tellPolicy(leader.Placed{Rank: topology.Rank(rank), At: at.place()})
+	}
+}
+
+// memberCame tells the policy of a process that takes part.
+func (a *Agent) memberCame(p *process) {
+	if a.policy != nil {
+		a.tellHosts()
+		a.tellPolicy(leader.ProcessReady{Place: p.place()})
+	}
+}
+
+// memberGone tells the policy of a process that was lost, whose ranks are elsewhere.
+func (a *Agent) memberGone(p *process) {
+	if a.policy != nil {
+		why := leader.Killed
+		if p.stop.hung != "" {
+			why = leader.Hung
+		}
+		a.tellPolicy(leader.ProcessLost{Place: p.place(), Why: why})
+		a.tellHosts()
+	}
+}
+
+// perform does what the policy has decided.
+func (a *Agent) perform(actions []leader.Action) {
+	for _, act := range actions {
+		switch act := act.(type) {
+		case leader.Tell:
+			a.decided(act.Record)
+		case leader.Do:
+			a.carryOut(act.Plan)
+		case leader.GiveUp:
+			a.fail(verdict{code: 1, text: act.Reason})
+		case leader.HandOver, leader.Abandon: // there is one leader; a plan ends by itself
+		}
+	}
+}
+
+// carryOut performs a plan: as a whole, since each is one thing that survive.go does.
+func (a *Agent) carryOut(plan adapt.Plan) {
+	began := time.Now()
+	ended := func(err error, stood time.Duration) {
+		out := adapt.Outcome{End: adapt.Finished, Took: time.Since(began)}
+		if err != nil {
+			out.End, out.Why = adapt.Undone, err.Error()
+		}
+		a.tellPolicy(leader.PlanEnded{ID: plan.ID, Outcome: out, Stood: stood})
+	}
+	if len(plan.Moves) == 0 {
+		if s := plan.Steps[0]; s.Do.Verb == leader.VerbFence {
+			if p := a.processAt(s.Do.At); p != nil {
+				p.kill(syscall.SIGKILL)
+			}
+			ended(nil, 0)
+			return
+		}
+		ended(fmt.Errorf("%s is not built yet", plan.Steps[0].Do.Verb), 0)
+		return
+	}
+	m := plan.Moves[0]
+	rank, from, to := int(m.Rank), a.processAt(m.From), a.processAt(m.To)
+	if from == nil || to == nil || !a.free(to) || to.prog != from.prog || !slices.Contains(from.ranks, rank) {
+		ended(fmt.Errorf("%v has no process that is free for rank %d", m.To, rank), 0)
+		return
+	}
+	if slices.ContainsFunc(plan.Steps, func(s adapt.Step) bool { return s.Do.Verb == leader.VerbSave }) {
+		if err := a.movable(rank); err != nil {
+			ended(err, 0)
+			return
+		}
+		var mv *move
+		mv = a.moveTo(rank, from, to, func(err error) { ended(err, mv.stood) })
+		mv.planned = true
+		return
+	}
+	a.rescue(from, rank, to)
+	ended(nil, 0)
+}
+
+// rescue has a rank go on elsewhere from its snapshot, though its process may still
+// live: that is refused from now on, with all its ranks.
+func (a *Agent) rescue(p *process, rank int, to *process) {
+	if !p.judged {
+		p.judged = true
+		a.running--
+		p.stop.rescued = true
+		p.stop.hung = "is out of the job by the policy's decision"
+		p.kill(syscall.SIGKILL)
+	}
+	a.recoverTo(p, map[int]*process{rank: to}, fmt.Sprintf("the policy decided it (%s)", p.place()))
+	a.tellHosts()
+	a.refill()
+}
+
+// decided tells of a decision.
+func (a *Agent) decided(r leader.Record) {
+	text := decisionLine(r)
+	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
+	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil {
+		delete(a.policy.refs, r.Ref)
+		if r.Chosen == "refused" {
+			reply <- Answer{Error: r.Why}
+		} else {
+			reply <- Answer{Decision: text}
+		}
+	}
+	if a.policy.said[r.ID] == text {
+		return
+	}
+	a.policy.said[r.ID] = text
+	over := !slices.ContainsFunc(r.Plans, func(p leader.Planned) bool { return p.End == "" })
+	if over {
+		delete(a.policy.said, r.ID)
+	}
+	if r.Chosen == "nothing" || len(r.Plans) == 0 && r.Ref != "" {
+		a.detail("%s", text)
+		return
+	}
+	a.warn("%s", text)
+}
+
+// decisionLine is r in one line for people.
+func decisionLine(r leader.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "decision %d: ", r.ID)
+	if r.Blamed != "" {
+		fmt.Fprintf(&b, "%s, %s", r.Blamed, r.Verdict)
+		if len(r.Reasons) > 0 {
+			fmt.Fprintf(&b, " (%s)", strings.Join(r.Reasons, "; "))
+		}
+	} else {
+		b.WriteString(strings.Join(r.Seen, "; "))
+	}
+	fmt.Fprintf(&b, ": %s", r.Chosen)
+	for _, p := range r.Plans {
+		fmt.Fprintf(&b, "; %s", p.What)
+		if p.End != "" {
+			fmt.Fprintf(&b, ": %s in %.2f s", p.End, p.Took)
+		}
+		if p.Stood > 0 {
+			fmt.Fprintf(&b, ", it stood still for %.3f s", p.Stood)
+		}
+		if p.Why != "" {
+			fmt.Fprintf(&b, " (%s)", p.Why)
+		}
+	}
+	if len(r.Plans) == 0 && r.Why != "" {
+		fmt.Fprintf(&b, ", for %s", r.Why)
+	}
+	return b.String()
+}
+
+// orderAsked gives the policy an order of the operator's, and answers with what it says.
+func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
+	switch {
+	case a.policy == nil && a.leads():
+		reply <- Answer{Error: "the job has not started yet"}
+		return
+	case a.policy == nil:
+		reply <- Answer{Error: fmt.Sprintf("%s is about hosts of a job that has several, and whose ranks can move (--survive moves or crashes)", q.Op)}
+		return
+	case a.ending:
+		reply <- Answer{Error: "the job is ending"}
+		return
+	}
+	a.policy.lastRef++
+	ref := strconv.Itoa(a.policy.lastRef)
+	a.policy.refs[ref] = reply
+	switch q.Op {
+	case "drain":
+		a.tellPolicy(leader.Drain{Host: q.Host, Ref: ref})
+	case "cordon":
+		a.tellPolicy(leader.Cordon{Host: q.Host, Ref: ref})
+	case "uncordon":
+		a.tellPolicy(leader.Uncordon{Host: q.Host, Ref: ref})
+	}
+}

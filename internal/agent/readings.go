@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/leader"
+	"github.com/mpiv/mpiv/sensors"
+	hostsensor "github.com/mpiv/mpiv/sensors/host"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Readings of hosts and links, for the policy: five a second, in a job of several hosts
+// whose ranks can move.
+const readingEvery = 200 * time.Millisecond
+
+// readHost tells the owner how this host does, until the crew closes.
+func (c *crew) readHost(tell func(control.HostReading)) {
+	s := hostsensor.NewSampler(hostsensor.Options{})
+	tick := time.NewTicker(readingEvery)
+	defer tick.Stop()
+	before := map[int]uint64{}
+	buf := make([]byte, 1024)
+	for {
+		select {
+		case <-tick.C:
+		case <-c.stopping:
+			return
+		}
+		ticks := 0.0
+		for _, m := range c.all() {
+			pid := m.speaks()
+			if pid == 0 {
+				continue
+			}
+			f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/stat")
+			if err != nil {
+				continue
+			}
+			n, _ := f.ReadAt(buf, 0)
+			f.Close()
+			if _, now, ok := parseStat(buf[:n]); ok {
+				if old, known := before[m.index]; known && now >= old {
+					ticks += float64(now - old)
+				}
+				before[m.index] = now
+			}
+		}
+		r, err := s.Sample(time.Now())
+		if err != nil || r.Over == 0 {
+			continue
+		}
+		out := control.HostReading{Over: int64(r.Over), CPU: r.CPU, Steal: r.Steal, Pressure: r.PressureCPU, Throttled: r.Throttled,
+			MemoryFree: float64(r.MemoryBytes) * (1 - r.MemoryUsed)}
+		const ticksPerSecond = 100 // of /proc/PID/stat, on all of Linux's platforms
+		out.Own = ticks / ticksPerSecond / r.Over.Seconds()
+		for _, i := range r.Interfaces {
+			out.In += i.In
+			out.Out += i.Out
+		}
+		tell(out)
+	}
+}
+
+// A flow is what is known lately of what one process sends another.
+type flow struct {
+	sent uint64    // bytes of messages, ever
+	at   time.Time // of that
+	rate float64   // of messages, over some seconds
+}
+
+// A gathered is what the processes of one host told of the link to another since the
+// policy last looked.
+type gathered struct {
+	size         sensors.SizeClass
+	bytes        uint64
+	pending      uint64
+	over, busy   map[int]time.Duration // by process
+	limited, sum time.Duration         // of busy
+	rtt          time.Duration
+}
+
+// A traffic is that of a host, smoothed over about a second, in bytes a second.
+type traffic struct {
+	in, out, ownIn, ownOut float64
+	movedIn, movedOut      uint64 // the job's own since the last reading
+	flood                  hostsensor.Flood
+}
+
+// take has the traffic follow what a reading says.
+func (t *traffic) take(r control.HostReading) (foreignIn, foreignOut float64) {
+	const follow, headers, acks = 0.3, 1.08, 0.03
+	seconds := time.Duration(r.Over).Seconds()
+	t.in += follow * (r.In - t.in)
+	t.out += follow * (r.Out - t.out)
+	t.ownIn += follow * (float64(t.movedIn)/seconds - t.ownIn)
+	t.ownOut += follow * (float64(t.movedOut)/seconds - t.ownOut)
+	t.movedIn, t.movedOut = 0, 0
+	return max(0, t.in-headers*t.ownIn-acks*t.ownOut), max(0, t.out-headers*t.ownOut-acks*t.ownIn)
+}
+
+// pathsRead is told what p saw of its paths.
+func (a *Agent) pathsRead(p *process, paths control.Paths) {
+	pol := a.policy
+	if pol == nil || p.judged {
+		return
+	}
+	now := time.Now()
+	for _, l := range paths.Links {
+		if l.Peer < 0 || l.Peer >= len(a.processes) || l.Over <= 0 {
+			continue
+		}
+		q := a.processes[l.Peer]
+		f := pol.flows[[2]int{p.index, q.index}]
+		if f == nil {
+			f = &flow{sent: l.Sent, at: now}
+			pol.flows[[2]int{p.index, q.index}] = f
+		}
+		if passed := now.Sub(f.at).Seconds(); passed > 0.1 && l.Sent >= f.sent {
+			f.rate += min(passed/2, 1) * (float64(l.Sent-f.sent)/passed - f.rate)
+			f.sent, f.at = l.Sent, now
+		}
+		if q.host == p.host {
+			continue
+		}
+		link := sensors.Link{From: p.host.name, To: q.host.name}
+		g := pol.links[link]
+		if g == nil {
+			g = &gathered{over: map[int]time.Duration{}, busy: map[int]time.Duration{}}
+			pol.links[link] = g
+		}
+		key := p.index<<16 | q.index&0xffff
+		g.over[key] += time.Duration(l.Over)
+		g.busy[key] += time.Duration(l.Busy)
+		g.sum += time.Duration(l.Busy)
+		if l.Limited {
+			g.limited += time.Duration(l.Busy)
+		}
+		g.size = max(g.size, min(l.Size, sensors.Large))
+		g.bytes += l.Bytes
+		g.pending += l.Pending
+		g.rtt = max(g.rtt, time.Duration(l.RTT))
+		pol.trafficOf(p.host.name).movedOut += l.Bytes
+		pol.trafficOf(q.host.name).movedIn += l.Bytes
+	}
+}
+
+// hostRead is told how a host does.
+func (a *Agent) hostRead(h *host, r control.HostReading) {
+	pol := a.policy
+	if pol == nil || h.lost || r.Over <= 0 {
+		return
+	}
+	now := time.Now()
+	t := pol.trafficOf(h.name)
+	in, out := t.take(r)
+	verdict := t.flood.Observe(hostsensor.Reading{At: now, Over: time.Duration(r.Over), Interfaces: []hostsensor.Interface{{
+		Name: "all", In: t.in, Out: t.out, ForeignIn: in, ForeignOut: out}}})
+	if pol.watch != nil {
+		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, Foreign: in + out, Flooded: verdict.Flooded})
+	}
+	cores := float64(h.cores)
+	a.tellPolicy(leader.HostReading{
+		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
+		MemoryFree: r.MemoryFree, ForeignIn: in, ForeignOut: out,
+	})
+}
+
+// watchLinks gives what was gathered to the contracts, and what they find to the policy.
+func (a *Agent) watchLinks(now time.Time) {
+	pol := a.policy
+	if pol.watch == nil {
+		clear(pol.links)
+		return
+	}
+	if now.Sub(pol.promisedAt) > time.Second {
+		pol.promisedAt = now
+		clear(pol.promised)
+		for _, p := range pol.watch.Contract().Promises {
+			pol.promised[promiseKey{p.Link, p.Size}] = p.Rate
+		}
+	}
+	for link, g := range pol.links {
+		r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, RTT: g.rtt}
+		for pair, over := range g.over {
+			r.Over, r.Busy = max(r.Over, over), max(r.Busy, g.busy[pair])
+		}
+		l := leader.Link{From: link.From, To: link.To}
+		b, changed := pol.watch.Observe(r)
+		switch promised := pol.promised[promiseKey{link, g.size}]; {
+		case changed && b.Ended.IsZero():
+			a.detail("contract broken: %v", b)
+			a.tellPolicy(leader.Breach{Link: l, Promised: b.Promised, Seen: b.Seen, Since: b.Since, Evidence: b.String()})
+		case changed:
+			a.detail("contract kept again: %v", b)
+			a.tellPolicy(leader.Recovered{Link: l, Seen: b.Seen})
+		case promised > 0 && r.Limited && r.Busy > 0 && float64(r.Bytes)/r.Busy.Seconds() > fineEnough*promised:
+			a.tellPolicy(leader.Fine{Link: l, Seen: float64(r.Bytes) / r.Busy.Seconds()})
+		}
+	}
+	clear(pol.links)
+	for _, n := range pol.watch.Notes() {
+		a.detail("contract %v: %v %v: %s", n.Kind, n.Link, n.Size, n.Text)
+	}
+}
+
+// fineEnough of what was promised shows that a link is well.
+const fineEnough = 0.7
+
+// sendersKnown tells the policy what ranks send lately.
+func (a *Agent) sendersKnown() {
+	to := map[int][]leader.Flow{}
+	for pair, f := range a.policy.flows {
+		p, q := a.processes[pair[0]], a.processes[pair[1]]
+		if len(p.ranks) > 0 && len(q.ranks) > 0 {
+			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate})
+		} else {
+			delete(a.policy.flows, pair)
+		}
+	}
+	for rank, all := range to {
+		slices.SortFunc(all, func(x, y leader.Flow) int { return int(x.To - y.To) })
+		a.tellPolicy(leader.Traffic{Rank: topology.Rank(rank), To: all})
+	}
+}
