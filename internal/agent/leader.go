@@ -38,7 +38,8 @@ type policy struct {
 	traffics   map[string]*traffic
 	promised   map[promiseKey]float64
 	promisedAt time.Time
-	slots      map[string]int // of hosts, as last told
+	machines   map[string]string // of hosts
+	slots      map[string]int    // of hosts, as last told
 
 	lastRef int
 	refs    map[string]chan<- Answer // of the operator's questions
@@ -157,7 +158,7 @@ func (a *Agent) beginPolicy() {
 	}
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
-		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{},
+		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
 		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]string{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -23,6 +24,7 @@ func (c *crew) readHost(tell func(control.HostReading)) {
 	tick := time.NewTicker(readingEvery)
 	defer tick.Stop()
 	before := map[int]uint64{}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	buf := make([]byte, 1024)
 	for {
 		select {
@@ -53,7 +55,7 @@ func (c *crew) readHost(tell func(control.HostReading)) {
 		if err != nil || r.Over == 0 {
 			continue
 		}
-		out := control.HostReading{Over: int64(r.Over), CPU: r.CPU, Steal: r.Steal, Pressure: r.PressureCPU, Throttled: r.Throttled,
+		out := control.HostReading{Machine: strings.TrimSpace(string(boot)), Over: int64(r.Over), CPU: r.CPU, Steal: r.Steal, Pressure: r.PressureCPU, Throttled: r.Throttled,
 			MemoryFree: float64(r.MemoryBytes) * (1 - r.MemoryUsed)}
 		const ticksPerSecond = 100 // of /proc/PID/stat, on all of Linux's platforms
 		out.Own = ticks / ticksPerSecond / r.Over.Seconds()
@@ -162,11 +164,25 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	if pol.watch != nil {
 		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, Foreign: in + out, Flooded: verdict.Flooded})
 	}
+	pol.machines[h.name] = r.Machine
+	if pol.oneMachine(r.Machine) { // to leave a host for want of cores would bring nothing
+		r.CPU, r.Steal, r.Pressure = 0, 0, 0
+	}
 	cores := float64(h.cores)
 	a.tellPolicy(leader.HostReading{
 		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
 		MemoryFree: r.MemoryFree, ForeignIn: in, ForeignOut: out,
 	})
+}
+
+// oneMachine tells whether all hosts share their cores: containers, or the lab.
+func (pol *policy) oneMachine(machine string) bool {
+	for _, m := range pol.machines {
+		if m == "" || m != machine {
+			return false
+		}
+	}
+	return true
 }
 
 // watchLinks gives what was gathered to the contracts, and what they find to the policy.

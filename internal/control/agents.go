@@ -149,6 +149,7 @@ type HostReading struct {
 	Own                             float64 // cores that the job's processes there take
 	MemoryFree                      float64 // bytes
 	In, Out                         float64 // bytes a second, whoever's
+	Machine                         string  // the same for hosts that share their cores; empty: not known
 }
 
 // Taken gives back room for Output.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/leader"
 )
 
 var epoch = time.Date(2026, 3, 4, 5, 6, 7, 8900, time.UTC)
@@ -57,6 +59,9 @@ func of(seq uint64, kind Kind, p int) Event {
 		e.Verdict = &Verdict{Code: 7}
 	case "ended":
 		e.Ended = &Ended{Code: 7, Lived: 1e9}
+	case "decision":
+		e.Decision = &leader.Record{ID: seq, At: epoch, Seen: []string{"X→Y: 1 MB/s of 12 MB/s"}, Blamed: "what host X sends", Verdict: leader.Flood, Chosen: "move one rank",
+			Options: []leader.Option{{What: "nothing"}, {What: "move one rank", Benefit: 50, Cost: 0.2}}, Plans: []leader.Planned{{ID: 1, What: "move rank 0 from X/0 to Z/0", Cost: 0.2}}}
 	case "reading":
 		e.Reading = &Reading{Up: int64(seq) * 1e6, Heap: 4 << 20, Goroutines: 9,
 			Ranks: []RankReading{{Rank: 2 * p, State: "waiting", Op: "Recv", Where: "main.go:12", For: "for a message from rank 0", Waits: 12345, Sent: 10 * seq, Received: seq}},

@@ -12,6 +12,10 @@ import (
 // carry.
 const pathLook = 20 * time.Millisecond
 
+// pathHangs is for how long nothing was acknowledged of what is on its way when the path
+// is what limits, though the program may have no more to send.
+const pathHangs = 100 * time.Millisecond
+
 // A course is what one link does between two readings.
 type course struct {
 	begun           bool
@@ -82,7 +86,7 @@ func (c *course) see(path transport.PathInfo, backlog bool, passed time.Duration
 	c.pending, c.rtt = uint64(path.Unacked), path.RTT
 	if path.Unacked > 0 { // a program that does not read is no fault of the path
 		c.busy += passed
-		if backlog {
+		if backlog || path.Stalled >= pathHangs {
 			c.limited += passed
 		}
 	}
