@@ -43,7 +43,7 @@ type policy struct {
 
 	lastRef int
 	refs    map[string]chan<- Answer // of the operator's questions
-	said    map[uint64]string        // of decisions that are not over, what was said of each
+	said    map[uint64]string        // of decisions, what was said of each
 }
 
 type promiseKey struct {
@@ -59,6 +59,9 @@ func (pol *policy) trafficOf(host string) *traffic {
 	}
 	return t
 }
+
+// saidMost is of how many decisions it is known what was said.
+const saidMost = 256
 
 const policyTick = 100 * time.Millisecond
 
@@ -342,11 +345,10 @@ func (a *Agent) decided(r leader.Record) {
 	if a.policy.said[r.ID] == text {
 		return
 	}
-	a.policy.said[r.ID] = text
-	over := !slices.ContainsFunc(r.Plans, func(p leader.Planned) bool { return p.End == "" })
-	if over {
-		delete(a.policy.said, r.ID)
+	if len(a.policy.said) >= saidMost {
+		clear(a.policy.said) // a line may then be said twice
 	}
+	a.policy.said[r.ID] = text
 	if r.Chosen == "nothing" || len(r.Plans) == 0 && r.Ref != "" {
 		a.detail("%s", text)
 		return
