@@ -33,7 +33,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Spares: r.Spares, Contracts: r.Contracts, ContractsFile: r.ContractsFile,
-		Quiet:  r.Quiet, Verbose: r.Verbose,
+		Quiet: r.Quiet, Verbose: r.Verbose,
 		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
 		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
 	}

@@ -267,9 +267,9 @@ var options = []option{
 
 // later is what people may expect of an option that is not there.
 var later = map[string]string{
-	"chaos":     "faults to order come with a later version",
+	"chaos":   "faults to order come with a later version",
 	"rank-by": "ranks are numbered as --map-by places them",
-	"mca": "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
+	"mca":     "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
 	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",
 	"merge-stderr-to-stdout": "write 2>&1 in a shell", "nooversubscribe": "it is the default where slots are given",
 	"l": "use --tag-output", "prepend-rank": "use --tag-output",
