@@ -261,6 +261,9 @@ func (l *link) transmit(x *entry) error {
 				x.puller = l.puller
 			}
 		}
+		if l.replay && x.env.Sum == 0 {
+			x.env.Sum = sumOf(&x.header, x.body)
+		}
 		x.env.Put(l.envScratch[:])
 		m.Body = l.envScratch[:]
 	}

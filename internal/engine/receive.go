@@ -242,10 +242,14 @@ func (l *link) arrivedEager(in *incoming) {
 	}
 	if h.Seq <= s.got {
 		if in.late != nil {
+			l.compare(s, h, sumOf(h, in.late))
 			l.arrivedLate(in)
 		}
 		l.repeated(s, in.length)
 		return
+	}
+	if l.replay {
+		l.remember(s, h, in.whole())
 	}
 	l.received(s, h.Seq, in.length)
 	b, a := s.box, in.arrival
@@ -269,6 +273,17 @@ func (l *link) arrivedEager(in *incoming) {
 	b.insertLocked(a)
 }
 
+// whole is the body that has arrived; nil if its receive had no room for all of it.
+func (in *incoming) whole() []byte {
+	switch {
+	case in.op == nil:
+		return in.arrival.body
+	case in.length <= len(in.op.buf):
+		return in.op.buf[:in.length]
+	}
+	return nil
+}
+
 func (l *link) arrivedOffer(in *incoming) {
 	h, s := &in.header, in.stream
 	var env wire.Envelope
@@ -278,8 +293,12 @@ func (l *link) arrivedOffer(in *incoming) {
 	}
 	b := s.box
 	if h.Seq <= s.got {
+		l.compare(s, h, env.Sum)
 		l.offeredAgain(s, h, &env)
 		return
+	}
+	if l.replay {
+		s.sums.add(h.Seq, env.Sum)
 	}
 	l.received(s, h.Seq, 0)
 	l.mu.Lock()

@@ -19,6 +19,16 @@ type SurviveTally struct {
 	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Together, Recoveries, FromStart, Replayed int
 }
 
+// Unsteady is Survive at level Crashes of a program whose messages hang on chance. The
+// error is nil if no life was compared with another in which it came out differently.
+func Unsteady(seed uint64, tally *SurviveTally) error {
+	s := newSurvival(seed, Crashes, true)
+	defer s.close()
+	err := s.run()
+	*tally = sum(*tally, s.tally)
+	return err
+}
+
 // Level is what ranks survive in a run of Survive.
 type Level uint8
 
@@ -31,7 +41,7 @@ const (
 // its ranks are moved, and at level Crashes killed, at random; several at once. It
 // checks that each rank ends with the same bits as in a run without faults.
 func Survive(seed uint64, level Level, tally *SurviveTally) error {
-	s := newSurvival(seed, level)
+	s := newSurvival(seed, level, false)
 	defer s.close()
 	err := s.run()
 	*tally = sum(*tally, s.tally)
@@ -57,6 +67,7 @@ type survival struct {
 	rng       *rand.Rand
 	level     Level
 	shared    bool              // connections are stable
+	unsteady  bool              // ranks throw dice, and nobody records that
 	wild      bool              // ranks receive from anybody, and throw dice: the choices are recorded
 	choices   [][]engine.Choice // by rank: since its last snapshot
 	sent      map[[3]int]uint64 // in a wild run: what was sent first, by iteration, rank and number
@@ -122,11 +133,12 @@ type arriving struct {
 	done bool
 }
 
-func newSurvival(seed uint64, level Level) *survival {
+func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s := &survival{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), level: level, epoch: 1, last: 10}
 	s.network = mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10})
 	s.shared = s.rng.IntN(2) == 0
-	s.wild = level == Crashes && s.rng.IntN(2) == 0
+	s.wild = level == Crashes && s.rng.IntN(2) == 0 && !unsteady
+	s.unsteady = unsteady
 	s.sent = make(map[[3]int]uint64)
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
@@ -378,6 +390,13 @@ func (s *survival) work(w *worker) error {
 			return err
 		}
 	}
+	if w.at && s.unsteady {
+		w.acc += uint64(s.rng.IntN(3))
+		for i := range w.sends {
+			o := &w.sends[i]
+			o.body = text(w.acc, int(o.m.Peer), int(o.m.Tag), len(o.body))
+		}
+	}
 	if w.at && s.wild {
 		w.acc += s.dice(w)
 		for i := range w.sends { // what is sent hangs on the dice
@@ -532,7 +551,7 @@ func (s *survival) progress(w *worker) error {
 	if w.begun < len(w.sends) && s.rng.IntN(2) == 0 { // in order, as the same program does it
 		o := &w.sends[w.begun]
 		key := [3]int{w.iteration, int(w.rank), w.begun}
-		if was, again := s.sent[key]; again && was != fold(0, o.body) {
+		if was, again := s.sent[key]; again && !s.unsteady && was != fold(0, o.body) {
 			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
 		}
 		s.sent[key] = fold(0, o.body)
@@ -577,7 +596,7 @@ func (s *survival) progress(w *worker) error {
 		for _, o := range w.receives {
 			w.acc = fold(w.acc, o.buf)
 		}
-		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild {
+		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild && !s.unsteady {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)
 		}
 		w.iteration++

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
 )
 
 func TestSurvive(t *testing.T) {
@@ -33,4 +36,21 @@ func TestSurvive(t *testing.T) {
 			require.Greater(t, tally.Recoveries, tally.FromStart)
 		})
 	}
+}
+
+func TestChanceIsReported(t *testing.T) {
+	var tally SurviveTally
+	reported := 0
+	for seed := *first; seed < *first+40; seed++ {
+		err := Unsteady(seed, &tally)
+		if err == nil {
+			continue
+		}
+		ne, ok := errors.AsType[*engine.NondeterminismError](err)
+		require.True(t, ok, "seed %d: %v", seed, err)
+		require.Positive(t, ne.Message)
+		reported++
+	}
+	t.Logf("%d of 40 reported; %+v", reported, tally)
+	require.Greater(t, reported, 10)
 }
