@@ -38,7 +38,7 @@ ofi: ## the RDMA provider over libfabric: its tests under the race detector, and
 
 SEEDS ?= 10000
 sim: ## whole jobs step by step, from SEEDS seeds
-	$(GO) test ./internal/sim -run TestMessages -v -timeout 60m -seeds $(SEEDS)
+	$(GO) test ./internal/sim -run "TestMessages|TestSurvive" -v -timeout 120m -seeds $(SEEDS)
 
 FUZZTIME ?= 20s
 fuzz: ## every parser, FUZZTIME each

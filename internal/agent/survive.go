@@ -123,18 +123,16 @@ func (a *Agent) recover(p *process) {
 			continue
 		}
 		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Choices: a.choicesOf(r, p), Place: place}})
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Lives: a.livesOf(r), Place: place}})
 	}
 	a.refill()
 }
 
-// choicesOf is where the choices of rank r may be that has lived in p: those of its
-// last life, or, where that ended before it had its own, of lives before.
-func (a *Agent) choicesOf(r int, p *process) (files []string) {
-	for i := len(a.survival.past[r]) - 1; i >= 0; i-- {
-		files = append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.%d", r, a.survival.past[r][i])))
-	}
-	return append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.1", r)))
+// livesOf is the epochs in which the lives of rank r began, the newest first.
+func (a *Agent) livesOf(r int) []uint32 {
+	lives := append([]uint32{1}, a.survival.past[r]...)
+	slices.Reverse(lives)
+	return lives
 }
 
 // spareFor is a process without a rank that can take one of p; nil if there is none.

@@ -167,7 +167,7 @@ type Adopt struct {
 	Rank     int
 	Epoch    uint32
 	Snapshot string   `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
-	Choices  []string `json:",omitempty"` // files that may have the rank's choices since then: the first that is there has
+	Lives    []uint32 // epochs in which the rank's lives began, the newest first: one of them has recorded its choices since then
 	Place    Place    // that map
 }
 

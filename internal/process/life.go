@@ -294,7 +294,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return fillFrom(segments, parts[3:])
 		}}
 	}
-	again, err := chosen(m.Choices, l.number)
+	again, err := p.chosen(l.Rank, m.Lives, l.number)
 	if err != nil {
 		return nil, fmt.Errorf("read its choices: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport/mem"
@@ -709,22 +711,13 @@ func length(seed uint64, iteration, from, to, k int) int {
 }
 
 func text(acc uint64, to, k, size int) []byte {
-	b := make([]byte, size)
+	b := make([]byte, (size+7)/8*8)
 	x := mix(acc, uint64(to), uint64(k))
-	for i := range b {
-		b[i] = byte(x >> (i % 8 * 8))
-		if i%8 == 7 {
-			x = x*6364136223846793005 + 1442695040888963407
-		}
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], x)
+		x = x*6364136223846793005 + 1442695040888963407
 	}
-	return b
+	return b[:size]
 }
 
-func fold(acc uint64, b []byte) uint64 {
-	h := fnv.New64a()
-	var s [8]byte
-	binary.LittleEndian.PutUint64(s[:], acc)
-	h.Write(s[:])
-	h.Write(b)
-	return h.Sum64()
-}
+func fold(acc uint64, b []byte) uint64 { return xxhash.Sum64(b)*31 + acc*6364136223846793005 + 1 }

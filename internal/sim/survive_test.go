@@ -13,13 +13,17 @@ func TestSurvive(t *testing.T) {
 	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
 		t.Run(name, func(t *testing.T) {
 			var tally SurviveTally
-			for seed := *first; seed < *first+uint64(*seeds); seed++ {
+			n := uint64(*seeds)
+			if testing.Short() {
+				n = min(n, 30)
+			}
+			for seed := *first; seed < *first+n; seed++ {
 				if err := Survive(seed, level, &tally); err != nil {
 					t.Fatalf("%v\nreplay: go test ./internal/sim -run TestSurvive/%s -seed %d -seeds 1", err, name, seed)
 				}
 			}
 			t.Logf("%+v", tally)
-			if *seeds < 100 {
+			if n < 100 {
 				return
 			}
 			require.Positive(t, tally.Iterations)
