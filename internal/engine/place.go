@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
@@ -210,19 +209,16 @@ type early struct {
 	body    []byte
 }
 
-// earlyMost is how many bytes of early messages a link may have. They come in the
-// moment between two processes' learning of a map.
-const earlyMost = 16 << 20
+// earlyMost is how many bytes of early messages a link may have before nothing more
+// is taken from it, until the map has come. They come in the moment between two
+// processes' learning of a map, which is long only where an agent is starved.
+const earlyMost = 4 << 20
+
+// overEarly tells whether the peer is too far ahead for more of it to be taken.
+func (l *link) overEarly() bool { return l.earlyBytes > earlyMost }
 
 func (l *link) placeEarly(in *incoming, n int) []byte {
-	held := 0
-	for _, m := range l.early {
-		held += len(m.body) + wire.HeaderLen
-	}
-	if held += n + wire.HeaderLen; held > earlyMost {
-		l.refuse(fmt.Errorf("%d bytes of messages by map %d, this is %d", held, in.header.Epoch, l.e.epoch.Load()))
-		return nil
-	}
+	l.earlyBytes += n + wire.HeaderLen
 	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n)}
 	in.header.Put(in.early.header[:])
 	return in.early.body
@@ -235,7 +231,7 @@ func (l *link) arrivedEarly() {
 		return
 	}
 	all, half := l.early, l.lanes[0]
-	l.early, l.lanes[0] = nil, incoming{}
+	l.early, l.earlyBytes, l.lanes[0] = nil, 0, incoming{}
 	for _, m := range all {
 		copy(l.Place(m.header[:], len(m.body)), m.body)
 		l.Arrived(m.header[:], m.body)
