@@ -481,6 +481,11 @@ func (a *Agent) everyone() []*process {
 	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.started || p.exited })
 }
 
+// members is those of them who have been told Start, and so what has changed since.
+func (a *Agent) members() []*process {
+	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
+}
+
 // local is the Agent as the owner of this host's crew.
 type local struct{ a *Agent }
 

@@ -31,7 +31,7 @@ func (a *Agent) lookAt() {
 	if watched {
 		w.Every = readEvery
 	}
-	for _, p := range a.everyone() {
+	for _, p := range a.members() {
 		p.send(control.Message{Watch: &w})
 	}
 }

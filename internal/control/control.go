@@ -184,9 +184,10 @@ type Depart struct {
 type Arrived struct {
 	Rank  int
 	Epoch uint32
-	Whole bool  // its state has come, too, and it goes on
-	Bytes int64 // of its state
-	Stood int64 // ns from the safe point until here, in which it did not run. 0: not known
+	Whole bool   // its state has come, too, and it goes on
+	Bytes int64  // of its state
+	Stood int64  // ns from the safe point until here, in which it did not run. 0: not known
+	Saved *Saved // its last snapshot, which another process took. Nil: not known, or none
 }
 
 // Stayed: the rank did not leave.

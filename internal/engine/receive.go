@@ -166,7 +166,7 @@ const (
 	nowhere whereabouts = iota // not where the message says, and never were: the link is refused
 	here                       // the one with the peer, the other in this process
 	before                     // they were, and one has left
-	ahead                      // they may be, in a map that is not known here yet
+	ahead                      // they may be, in a map that is not known here yet; there may be one before the newest
 )
 
 // stream is the stream of a rank of the peer and one of ours, by a map of that
@@ -179,7 +179,7 @@ func (l *link) stream(theirs, ours topology.Rank, epoch topology.Epoch) (*stream
 		switch {
 		case from.link.Load() == l && b != nil && !b.gone:
 			return b.streams.at(theirs), here
-		case uint32(epoch) > e.epoch.Load():
+		case uint32(epoch) > e.whole.Load():
 			return nil, ahead
 		case slices.Contains(from.past, l) || slices.Contains(to.past, nil):
 			return nil, before

@@ -48,7 +48,7 @@ const sumsMost = 1 << 16
 func (s *sums) add(seq uint64, sum uint32) {
 	if n := uint64(len(s.ring)); seq >= n && n < sumsMost {
 		ring := make([]uint32, max(64, 2*n))
-		for i := s.last - min(s.last, n); i <= s.last && n > 0; i++ {
+		for i := s.last - min(s.last, n-1); i <= s.last && n > 0; i++ {
 			ring[i%uint64(len(ring))] = s.ring[i%n]
 		}
 		s.ring = ring

@@ -18,7 +18,7 @@ import (
 
 // A SurviveTally counts what happened in runs of Survive.
 type SurviveTally struct {
-	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Together, Recoveries, FromStart, Replayed int
+	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken int
 }
 
 // Unsteady is Survive at level Crashes of a program whose messages hang on chance. The
@@ -55,7 +55,7 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
-		a.Undone + b.Undone, a.Kills + b.Kills, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed}
+		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken}
 }
 
 const (
@@ -117,6 +117,7 @@ type worker struct {
 	pending  *snapshot // taken, not durable yet
 	taken    *engine.Capsule
 	leaving  *engine.Departure
+	by       topology.Epoch // leaving: the map by which it will be elsewhere
 }
 
 type outgoing struct {
@@ -170,10 +171,22 @@ func (s *survival) close() {
 	}
 }
 
-// start makes the engine of a process. It knows the map before the newest.
+// whole is the newest map that has been settled with all before it.
+func (s *survival) whole() topology.Epoch {
+	n := s.epoch
+	for _, w := range s.ranks {
+		if w.leaving != nil {
+			n = min(n, w.by-1)
+		}
+	}
+	return n
+}
+
+// start makes the engine of a process. It knows where the ranks are, and by which map
+// but for the last it will be told.
 func (s *survival) start(process int) *engine.Engine {
 	cfg := engine.Config{
-		Process: process, Processes: s.first, Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
+		Process: process, Processes: s.first, Epoch: max(s.whole()-1, 1), Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
 		LogBytes: logBytes, Unexpected: 32 << 10,
 		Connect: func(to int) { s.dials = append(s.dials, &dial{from: process, to: to}) },
 		Fail:    func(err error) { s.fail = fmt.Errorf("process %d: %w", process, err) },
@@ -187,7 +200,12 @@ func (s *survival) start(process int) *engine.Engine {
 			moved = append(moved, engine.Placement{Rank: topology.Rank(r), Process: at})
 		}
 	}
-	e.Place(max(s.epoch-1, 1), moved...)
+	e.Place(max(s.whole()-1, 1), moved...)
+	for n := s.whole(); n <= s.epoch; n++ {
+		if n > 1 && !slices.ContainsFunc(s.ranks, func(w *worker) bool { return w.leaving != nil && w.by == n }) {
+			s.notices[process] = append(s.notices[process], func(e *engine.Engine) { e.Place(n) })
+		}
+	}
 	return e
 }
 
@@ -316,8 +334,12 @@ func (s *survival) fault() error {
 	dead := 0
 	for range 1 + s.rng.IntN(2) {
 		w := s.ranks[s.rng.IntN(len(s.ranks))]
-		if w.box == nil || w.leaving != nil || s.spare() < 0 {
+		if w.box == nil || s.spare() < 0 {
 			continue
+		}
+		if w.leaving != nil {
+			s.nothing(w.by)
+			s.tally.Leaving++
 		}
 		s.engines[s.places[w.rank]].Close()
 		s.engines[s.places[w.rank]] = nil
@@ -356,13 +378,12 @@ func (s *survival) recover(w *worker) error {
 	s.tally.Replayed += len(s.choices[w.rank])
 	s.begin(w)
 	s.tally.Recoveries++
-	s.tell(to, w.rank, old, true)
+	s.tell(s.epoch, to, w.rank, old, true)
 	return nil
 }
 
-// tell has every other process told where rank r is, sometime.
-func (s *survival) tell(to int, r topology.Rank, old int, lost bool) {
-	epoch := s.epoch
+// tell has every other process told where rank r is by a map, sometime.
+func (s *survival) tell(epoch topology.Epoch, to int, r topology.Rank, old int, lost bool) {
 	for p, e := range s.engines {
 		if e != nil && p != to {
 			s.notices[p] = append(s.notices[p], func(e *engine.Engine) {
@@ -371,6 +392,15 @@ func (s *survival) tell(to int, r topology.Rank, old int, lost bool) {
 				}
 				e.Place(epoch, engine.Placement{Rank: r, Process: to, Lost: lost})
 			})
+		}
+	}
+}
+
+// nothing has every process told that the map of that epoch is the one before it.
+func (s *survival) nothing(epoch topology.Epoch) {
+	for p, e := range s.engines {
+		if e != nil {
+			s.notices[p] = append(s.notices[p], func(e *engine.Engine) { e.Place(epoch) })
 		}
 	}
 }
@@ -425,7 +455,8 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		w.leaving = &d
+		s.epoch++
+		w.leaving, w.by = &d, s.epoch
 		return true, nil
 	case 1, 2:
 		if s.level < Crashes || w.box.Replaying() {
@@ -458,8 +489,7 @@ func (s *survival) leave(w *worker) error {
 	e := s.engines[s.places[w.rank]]
 	if !w.leaving.Ready() {
 		if s.rng.IntN(200) == 0 {
-			w.leaving.Undo(errors.New("enough"))
-			w.leaving = nil
+			s.undo(w)
 			s.tally.Undone++
 			return nil
 		}
@@ -468,14 +498,15 @@ func (s *survival) leave(w *worker) error {
 	}
 	to := s.spare()
 	if to < 0 {
-		w.leaving.Undo(errors.New("no spare"))
-		w.leaving = nil
+		s.undo(w)
 		return nil
 	}
-	old := s.places[w.rank]
-	s.epoch++
+	old, epoch := s.places[w.rank], w.by
+	if epoch < s.epoch {
+		s.tally.Overtaken++
+	}
 	posts, polls := w.box.Chosen()
-	c, err := w.leaving.End(to, s.epoch)
+	c, err := w.leaving.End(to, epoch)
 	if err != nil {
 		return err
 	}
@@ -485,7 +516,7 @@ func (s *survival) leave(w *worker) error {
 	}
 	s.places[w.rank] = to
 	there := s.start(to)
-	if w.box, err = there.Adopt(c, s.epoch); err != nil {
+	if w.box, err = there.Adopt(c, epoch); err != nil {
 		return err
 	}
 	again := s.choices[w.rank]
@@ -494,7 +525,7 @@ func (s *survival) leave(w *worker) error {
 	s.choices[w.rank] = again
 	w.leaving, w.pending, w.taken = nil, nil, nil
 	s.tally.Moves++
-	s.tell(to, w.rank, old, false)
+	s.tell(epoch, to, w.rank, old, false)
 	return nil
 }
 
@@ -515,6 +546,13 @@ func (s *survival) dice(w *worker) uint64 {
 		w.box.Decided(0, n)
 	}
 	return n
+}
+
+// undo has a rank stay that was to leave.
+func (s *survival) undo(w *worker) {
+	w.leaving.Undo(errors.New("enough"))
+	w.leaving = nil
+	s.nothing(w.by)
 }
 
 // begin readies the next iteration.

@@ -29,6 +29,7 @@ func TestSurvive(t *testing.T) {
 			require.Positive(t, tally.Iterations)
 			require.Positive(t, tally.Cuts)
 			require.Positive(t, tally.Moves)
+			require.Positive(t, tally.Overtaken)
 			if level == Moves {
 				require.Positive(t, tally.Undone)
 				return
@@ -36,6 +37,7 @@ func TestSurvive(t *testing.T) {
 			require.Positive(t, tally.Covered)
 			require.Positive(t, tally.Together)
 			require.Positive(t, tally.Replayed)
+			require.Positive(t, tally.Leaving)
 			require.Positive(t, tally.FromStart)
 			require.Greater(t, tally.Recoveries, tally.FromStart)
 		})
