@@ -2,7 +2,8 @@
 // which starves whatever else that host has to send. It is bounded in time and
 // number, and goes to loopback and to hosts of a lab only.
 //
-// After the attack in the experiments of "Task migration" on grids (docs/lab.md).
+// The attack is that of Frechette and Avresky, "Method for Task Migration in Grid
+// Environments", the section on experiments.
 package flood
 
 import (
