@@ -23,7 +23,10 @@ var ErrNoApache = errors.New("this needs Apache and its ab (Debian: apache2-bin 
 // modules is where distributions have Apache's modules.
 var modules = []string{"/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/lib/httpd/modules"}
 
-const apacheStarts = 10 * time.Second
+const (
+	apacheStarts = 10 * time.Second
+	apacheEnds   = 5 * time.Second
+)
 
 // ServeApache is [Serve] by Apache with its event module, on an address. It calls ready
 // when that can be connected to.
@@ -70,19 +73,23 @@ DocumentRoot %[1]s
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its workers
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = apacheEnds
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("flood: %w", err)
 	}
-	answers := make(chan bool, 1)
-	go func() { answers <- awaitListener(ctx, at.String()) }()
-	if <-answers {
+	alive, died := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() {
+		err := cmd.Wait()
+		died()
+		ended <- err
+	}()
+	if awaitListener(alive, at.String()) {
 		ready()
 	} else {
-		cmd.Cancel()
+		_ = cmd.Cancel() // unless it has ended, which is why
 	}
-	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has left; nothing, as a rule
+	err = <-ended
 	if ctx.Err() != nil {
 		return nil
 	}
