@@ -78,6 +78,7 @@ type Agent struct {
 	reader     reader
 
 	survival survival
+	turmoil  turmoil
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
@@ -131,6 +132,9 @@ func (a *Agent) prepare() error {
 		}
 	}
 	if err := a.prepareOutput(); err != nil {
+		return err
+	}
+	if err := a.prepareChaos(); err != nil {
 		return err
 	}
 	if a.job.Events != "" {
@@ -416,6 +420,7 @@ func (a *Agent) finish() {
 	for t := range a.timers {
 		t.Stop()
 	}
+	a.endChaos()
 	a.emitEnd()
 	if a.feeding != nil {
 		a.feeding.give(0, true)

@@ -102,6 +102,7 @@ func (a *Agent) startRanks() {
 	}
 	a.detail("all processes are there; ranks start")
 	a.emit(events.Event{Kind: events.AllReady})
+	a.beginChaos()
 	a.lookAt()
 }
 
@@ -137,6 +138,7 @@ func (a *Agent) letGo() {
 			return
 		}
 	}
+	a.calm()
 	for _, p := range a.processes {
 		p.send(control.Message{Stop: &control.Stop{}})
 	}
