@@ -51,7 +51,7 @@ func (a *Agent) begin(patience time.Duration, then func([]control.Report, []*pro
 	r := &round{wanted: map[*process]bool{}, then: then}
 	for _, p := range a.processes {
 		// Before Start there is nothing to tell, and a process awaits nothing else.
-		if a.toldStart && !p.exited && p.send(question(id)) {
+		if p.joined && !p.exited && p.send(question(id)) {
 			r.wanted[p] = true
 		}
 	}

@@ -115,7 +115,7 @@ func (a *Agent) recover(p *process) {
 		}
 		a.warn("%s: rank %d goes on %s in process %d%s", why, r, from, to.index, a.onHost(to))
 	}
-	for _, q := range a.everyone() {
+	for _, q := range a.partners() {
 		own := place
 		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
 		if !adopts {
@@ -192,9 +192,15 @@ func (a *Agent) sparesOn(h *host) (n int) {
 	return n
 }
 
+// partners is the processes that take part: a map is for those that were told Start,
+// which has what came before.
+func (a *Agent) partners() []*process {
+	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
+}
+
 // joinLate has p, which was started after the others, take part.
 func (a *Agent) joinLate(p *process) {
-	for _, q := range a.everyone() {
+	for _, q := range a.partners() {
 		if q != p {
 			q.send(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}})
 		}
@@ -203,6 +209,9 @@ func (a *Agent) joinLate(p *process) {
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
+	if a.reader.reading {
+		a.tellToRead(p)
+	}
 }
 
 // saved is told that there is a snapshot.
@@ -285,7 +294,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		p.ranks = []int{m.Rank}
 		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
 		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
-		for _, q := range a.everyone() {
+		for _, q := range a.partners() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})
 		}
 		return
@@ -305,7 +314,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
 		// The epoch is not used: an empty map, so that none is missing.
-		for _, q := range a.everyone() {
+		for _, q := range a.partners() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch}})
 		}
 		a.endMove(mv, errors.New(m.Reason))
