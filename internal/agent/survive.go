@@ -282,7 +282,7 @@ func (a *Agent) joinLate(p *process) {
 		}
 	}
 	if a.reader.reading {
-		p.send(control.Message{Watch: &control.Watch{ID: watchID, Every: readEvery}})
+		a.tellToRead(p)
 	}
 	dead := a.survival.waiting
 	a.survival.waiting = nil
