@@ -10,7 +10,7 @@ staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
 
-demo: ## compress Go's source tree with four ranks and compare what zstd -d gives
+demo: ## compress Go's source tree with four ranks; again while one is killed and one is moved; compare
 	tools/setup go zstd
 	$(MAKE) --no-print-directory build
 	tools/demo
@@ -38,7 +38,7 @@ ofi: ## the RDMA provider over libfabric: its tests under the race detector, and
 
 SEEDS ?= 10000
 sim: ## whole jobs step by step, from SEEDS seeds
-	$(GO) test ./internal/sim -run TestMessages -v -timeout 60m -seeds $(SEEDS)
+	$(GO) test ./internal/sim -run "TestMessages|TestSurvive" -v -timeout 120m -seeds $(SEEDS)
 
 FUZZTIME ?= 20s
 fuzz: ## every parser, FUZZTIME each

@@ -93,26 +93,47 @@ func (s *State) Restore(ctx context.Context) error {
 // elsewhere.
 func (s *State) First() bool { return s.first }
 
+// Due tells whether SafePoint has something to do now. A program that has requests
+// under way most of the time ends them only then: a safe point that is called later
+// does the same.
+func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due() }
+
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
 // pending. Mostly it does nothing, in a few nanoseconds; when the state is saved, it
 // takes as long as copying it does. ErrMoved: return it from run, which has begun in
 // another process by then.
 func (s *State) SafePoint(ctx context.Context) error {
-	life := s.c.state.life
-	if life == nil || !life.Due() {
+	rs, due := s.c.state, s.Due()
+	if !due && s.restored && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
 		return nil
 	}
-	return s.safePoint(ctx, life)
+	if err := s.wrong(); err != nil {
+		return s.fail("SafePoint", err)
+	}
+	if !due {
+		return nil
+	}
+	return s.safePoint(ctx, rs.life)
+}
+
+// wrong tells what the program has done that it must not before a safe point.
+func (s *State) wrong() error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case !s.restored:
+		return fmt.Errorf("%w: call Restore before it", ErrState)
+	case s.c.state.prologue.late.Load() > 0:
+		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
+	}
+	if err := s.c.box.Idle(); err != nil {
+		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return nil
 }
 
 func (s *State) safePoint(ctx context.Context, life *process.Life) error {
 	rs := s.c.state
-	switch {
-	case !s.restored:
-		return s.fail("SafePoint", fmt.Errorf("%w: call Restore before it", ErrState))
-	case rs.prologue.late.Load() > 0:
-		return s.fail("SafePoint", fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState))
-	}
 	image, err := s.vars.Image()
 	if err != nil {
 		return s.fail("SafePoint", err)

@@ -54,7 +54,8 @@ const TicketLen = 32
 type Envelope struct {
 	Length uint64 // of the message, in bytes
 	Ticket [TicketLen]byte
-	Fetch  bool // the ticket is valid: fetch with it. Otherwise answer Accept
+	Fetch  bool   // the ticket is valid: fetch with it. Otherwise answer Accept
+	Sum    uint32 // of the message, where a snapshot has to cover it; 0 elsewhere
 }
 
 const EnvelopeLen = 8 + 8 + TicketLen
@@ -65,7 +66,7 @@ func (e *Envelope) Put(b []byte) {
 	if e.Fetch {
 		fetch = 1
 	}
-	binary.LittleEndian.PutUint64(b[8:], fetch)
+	binary.LittleEndian.PutUint64(b[8:], fetch|uint64(e.Sum)<<32)
 	copy(b[16:EnvelopeLen], e.Ticket[:])
 }
 
@@ -76,6 +77,8 @@ func (e *Envelope) Parse(b []byte) error {
 	}
 	e.Length = binary.LittleEndian.Uint64(b)
 	fetch := binary.LittleEndian.Uint64(b[8:])
+	e.Sum = uint32(fetch >> 32)
+	fetch &= 1<<32 - 1
 	e.Fetch = fetch == 1
 	e.Ticket = [TicketLen]byte(b[16:])
 	if fetch > 1 || e.Length > 1<<62 {

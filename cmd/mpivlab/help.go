@@ -34,6 +34,9 @@ Inside the lab, or from another terminal:
   mpivlab kill HOST                   SIGKILL
   mpivlab throttle HOST 10ms 90ms     run and stop the processes in turn; off ends it
   mpivlab cpu HOST 0.5                cores that the processes get; 0: no limit
+  mpivlab flood HOST [--from HOST] [--for 10s] [--connections 200] [--bytes 8000000] [--with apache]
+                                      ask HOST for a file again and again, over many
+                                      connections at once; from the last host if none is named
 
 Where several labs run, the variable MPIV_LAB says which; inside it is set.
 

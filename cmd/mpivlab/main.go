@@ -36,6 +36,12 @@ func command(args []string) int {
 		return 0
 	case word == "exec":
 		return execute(args[1:])
+	case word == "flood":
+		return floods(args[1:])
+	case word == asServer && len(args) == 4:
+		return done(serveFlood(args[1:]))
+	case word == asAttacker && len(args) == 5:
+		return done(attackFlood(args[1:]))
 	case slices.Contains(verbs, word):
 		return control(args)
 	}
@@ -48,6 +54,13 @@ var verbs = []string{"show", "hostfile", "cut", "heal", "rate", "impair", "parti
 func report(code int, err error) int {
 	fmt.Fprintf(os.Stderr, "mpivlab: %v\n", err)
 	return code
+}
+
+func done(err error) int {
+	if err != nil {
+		return report(codeFailed, err)
+	}
+	return 0
 }
 
 // run makes a lab and runs a command on its first host.

@@ -32,6 +32,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
 		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
 		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
+		Chaos: r.Chaos, ChaosHistory: r.ChaosHistory,
 		Spares: r.Spares, Contracts: r.Contracts, ContractsFile: r.ContractsFile,
 		Quiet: r.Quiet, Verbose: r.Verbose,
 		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},
@@ -39,6 +40,13 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	}
 	if r.Targets != "" && r.Metrics == "" {
 		return j, errors.New("--metrics-targets says where metrics are served; --metrics has them served")
+	}
+	if r.ChaosHistory != "" && len(r.Chaos) == 0 {
+		return j, errors.New("--chaos-history is of faults; --chaos orders some")
+	}
+	var err error
+	if j.Breaker, err = breakerFor(r.Chaos); err != nil {
+		return j, err
 	}
 	for i := range hosts {
 		if r.PerNode > 0 {

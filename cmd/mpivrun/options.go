@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mpiv/mpiv/chaos"
 )
 
 // A run is the run form of the command line: mpivrun [options] program [args].
@@ -41,6 +43,8 @@ type run struct {
 	Relays          []string
 	LogBytes        int
 	Check           bool
+	Chaos           chaos.Schedule
+	ChaosHistory    string
 	Deadlock        string
 	Stdin           string // "none" or a rank; empty means 0
 	Quiet, Verbose  bool
@@ -235,6 +239,15 @@ var options = []option{
 	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, messages never received",
 		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Check) }},
+	{names: []string{"chaos"}, value: "FAULTS", help: "break things to order, such as 'kill 2@5s; stop 3@8s for 4s' (see docs/mpivrun.md)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Chaos, err = chaos.Parse(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return given(r.Chaos.String()) }},
+	{names: []string{"chaos-history"}, value: "FILE", help: "write which faults were done when, and to whom, to FILE, a line of JSON each",
+		set:    func(r *run, _ *program, v string) error { return text(&r.ChaosHistory, v) },
+		render: func(r *run, _ *program) []string { return given(r.ChaosHistory) }},
 	{names: []string{"deadlock"}, value: "end|say|off", help: "what to do when ranks are proven to wait for each other (default end)",
 		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Deadlock, v, "end", "say", "off") },
 		render: func(r *run, _ *program) []string { return given(r.Deadlock) }},
@@ -267,7 +280,6 @@ var options = []option{
 
 // later is what people may expect of an option that is not there.
 var later = map[string]string{
-	"chaos":   "faults to order come with a later version",
 	"rank-by": "ranks are numbered as --map-by places them",
 	"mca":     "MCA parameters are Open MPI's", "genv": "use -x VAR=VALUE", "env": "use -x VAR=VALUE", "genvall": "programs get the whole environment anyway",
 	"allow-run-as-root": "it is not needed", "use-hwthread-cpus": "it is not needed", "output-filename": "use --output DIR",

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/chaos"
 )
 
 func TestParseRun(t *testing.T) {
@@ -43,6 +45,16 @@ func TestParseRun(t *testing.T) {
 			require.Equal(t, &c.want, got)
 		})
 	}
+}
+
+func TestParseRunChaos(t *testing.T) {
+	got, err := parseRun([]string{"--chaos", "kill 2@5s;move 2@6s", "--chaos-history", "h", "prog"})
+	require.NoError(t, err)
+	require.Equal(t, &run{Chaos: chaos.Schedule{chaos.Kill(2).At(5 * time.Second), chaos.Move(2).At(6 * time.Second)},
+		ChaosHistory: "h", Programs: []program{{Words: []string{"prog"}}}}, got)
+	require.Equal(t, []string{"--chaos", "kill 2@5s; move 2@6s", "--chaos-history", "h", "--", "prog"}, got.args())
+	_, err = parseRun([]string{"--chaos", "kill 2@5", "prog"})
+	require.ErrorContains(t, err, `--chaos kill 2@5: at character 8, in "kill 2@5": "5" is no time`)
 }
 
 func TestParseRunRefuses(t *testing.T) {
@@ -107,6 +119,7 @@ func FuzzParseRun(f *testing.F) {
 	} {
 		f.Add(strings.ReplaceAll(line, " ", "\x00"))
 	}
+	f.Add("--chaos\x00kill 2@5s; random seed=7 stops=1 every=2s; cut X|Y@1m for 5s\x00p")
 	f.Fuzz(func(t *testing.T, line string) {
 		r, err := parseRun(strings.Split(line, "\x00"))
 		if err != nil {

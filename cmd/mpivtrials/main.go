@@ -2,9 +2,10 @@
 
 // Mpivtrials tries what mpiv promises, in a lab of several hosts on this machine:
 // that messages survive cut networks, that strangers disturb no job, that a shaped
-// link is used to the full.
+// link is used to the full; and, on this machine itself, that ranks outlive their
+// processes.
 //
-//	mpivtrials [options] failover|cuts|strangers|shaped|all
+//	mpivtrials [options] failover|cuts|strangers|shaped|survive|all
 //
 // Each trial prints a line per claim (what was measured, the bar, whether it was
 // kept) and leaves NAME.csv and NAME.svg in -out. The exit code is 0 when all bars
@@ -19,6 +20,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -42,6 +44,7 @@ var trials = []trial{
 	{"cuts", "random cuts of random networks under a load that is compared byte by byte", cuts},
 	{"strangers", "floods of those who do not belong to the job", strangers},
 	{"shaped", "how much of a 100 Mbit/s link each transport uses", shaped},
+	{"survive", "random kills, moves and stops of the processes of a job, whose output must not change", survive},
 }
 
 // roles are what this program is when the trials start it again, by its first
@@ -65,6 +68,10 @@ type options struct {
 	only   []string // attacks
 	cores  float64  // of who attacks
 	among  bool     // they are on a host of the job
+
+	kills     int    // survive: of processes that have a rank
+	transport string // survive: over which its jobs talk
+	program   string // survive: what they run
 }
 
 func main() {
@@ -110,12 +117,15 @@ func parseOptions(args []string) (o options, err error) {
 		set.PrintDefaults()
 	}
 	set.StringVar(&o.out, "out", "out/trials", "`directory` for CSV files and plots")
-	set.StringVar(&o.bin, "bin", "", "`directory` of mpivrun and mpivbench (default: where mpivtrials is)")
+	set.StringVar(&o.bin, "bin", "", "`directory` of mpivrun, mpivbench and the examples (default: where mpivtrials is)")
 	set.IntVar(&o.rounds, "rounds", 6, "rounds of failover and of shaped")
 	set.DurationVar(&o.long, "for", 30*time.Second, "how long cuts goes on")
-	set.Uint64Var(&o.seed, "seed", 1, "of what cuts does")
+	set.Uint64Var(&o.seed, "seed", 1, "of what cuts and survive do")
 	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
 	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
+	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
+	set.StringVar(&o.transport, "transport", "shm", "over which the jobs of survive talk: shm, tcp or quic")
+	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {
 		return o, err
@@ -131,6 +141,15 @@ func parseOptions(args []string) (o options, err error) {
 	}
 	if o.rounds < 1 || o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
+	}
+	if o.kills < 1 {
+		return o, errors.New("-kills must be above zero")
+	}
+	if !slices.Contains([]string{"shm", "tcp", "quic"}, o.transport) {
+		return o, fmt.Errorf("survive knows no transport %q; there are shm, tcp and quic", o.transport)
+	}
+	if survivors[o.program] == nil {
+		return o, fmt.Errorf("survive knows no program %q; there is %s", o.program, strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
 	}
 	if o.bin == "" {
 		self, err := os.Executable()

@@ -8,6 +8,7 @@ import (
 
 // A compressorEnd is a compressor's connection to the others.
 type compressorEnd interface {
+	survivor
 	// next is a block to compress, nil when there are no more. It is the
 	// caller's until the next call.
 	next(ctx context.Context) ([]byte, error)
@@ -40,7 +41,13 @@ func compressBlocks(ctx context.Context, opt options, rank int, c compressorEnd)
 	if err != nil {
 		return err
 	}
+	if _, err := c.restore(ctx, nil); err != nil {
+		return err
+	}
 	for {
+		if err := c.safePoint(ctx); err != nil {
+			return err
+		}
 		raw, err := c.next(ctx)
 		if err != nil {
 			return err

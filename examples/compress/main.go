@@ -12,7 +12,8 @@
 //
 // It shows a farm of workers with bounded queues: a block goes to the first rank
 // that asks for one, so a slow rank holds up no other, and nothing grows without
-// end. Read ranks.go for that. The three roles (reader.go, compressor.go,
+// end. Read ranks.go for that. With mpivrun --spares its ranks outlive their
+// processes: survive.go. The three roles (reader.go, compressor.go,
 // writer.go) do not know whether messages or the channels of local.go connect
 // them.
 package main
@@ -51,6 +52,7 @@ func run(ctx context.Context, world *mpiv.Comm) error {
 	case opt.compare:
 		return compare(ctx, world, opt)
 	}
+	opt.state = world.State()
 	sum, err := compress(ctx, world, opt)
 	if errors.Is(err, context.Canceled) {
 		return context.Cause(ctx)
@@ -71,6 +73,9 @@ func compress(ctx context.Context, world *mpiv.Comm, opt options) (*summary, err
 		return compressHere(ctx, opt)
 	}
 	l := layoutFor(world.Size())
+	if l.compresses(l.reader) {
+		opt.state = nil // a rank of two roles has no moment at which both are between two messages
+	}
 	var sum *summary
 	var roles []role
 	if world.Rank() == l.reader {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/mpiv/mpiv/mpiv"
 )
 
 const usage = `usage: compress [options] [FILE | DIRECTORY | -]
@@ -19,7 +21,8 @@ Compresses to the format of zstd. Without a name, or with -, the input is standa
 input. A directory becomes a tar stream: zstd -dc DIRECTORY.tar.zst | tar x
 
 Rank 0 reads, the last rank writes, the ranks in between compress. Of two ranks
-both compress. A single one does it all, on all cores.
+both compress. A single one does it all, on all cores. With mpivrun --spares ranks
+of three and more outlive their processes, from files and to files.
 
   -o FILE             where to write; - is standard output. Default: the input's name
                       with .zst or .tar.zst after it; standard output for standard input
@@ -62,6 +65,8 @@ type options struct {
 	csv             string
 	compare         bool
 	rounds          int
+
+	state *mpiv.State // of the rank; nil: it lives and dies with its process
 
 	window  int                     // blocks between reader and writer. Zero means: windowFor
 	encoder func(rank int) encoder  // instead of zstd's, for tests

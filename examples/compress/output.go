@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,7 +26,9 @@ type output struct {
 
 func (o *output) Write(p []byte) (int, error) { return o.w.Write(p) }
 
-func openOutput(opt options) (*output, error) {
+// openOutput opens what is written to, behind as many bytes as are written already.
+// again: by a process that the rank was in before.
+func openOutput(opt options, written int64, again bool) (*output, error) {
 	switch opt.output {
 	case "":
 		return &output{w: io.Discard}, nil
@@ -41,17 +42,21 @@ func openOutput(opt options) (*output, error) {
 	if target, err := filepath.EvalSymlinks(o.name); err == nil {
 		o.name = target
 	}
+	temp := filepath.Join(filepath.Dir(o.name), "."+filepath.Base(o.name)+".part")
 	fi, err := os.Stat(o.name)
 	switch {
 	case err == nil && fi.IsDir():
 		return nil, fmt.Errorf("%s is a directory", opt.output)
 	case err == nil && !fi.Mode().IsRegular(): // a device or a pipe
 		o.file, err = os.OpenFile(o.name, os.O_WRONLY, 0)
+	case again:
+		o.temp = temp
+		o.file, err = reopenTemp(temp, o.name, written)
 	case err == nil && !opt.force:
 		return nil, existsError(o.name)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
-		o.temp = filepath.Join(filepath.Dir(o.name), "."+filepath.Base(o.name)+"."+rand.Text()[:8]+".part")
-		o.file, err = os.OpenFile(o.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		o.temp = temp
+		o.file, err = createTemp(temp)
 	}
 	if err != nil {
 		return nil, err
@@ -59,6 +64,9 @@ func openOutput(opt options) (*output, error) {
 	o.w = o.file
 	return o, nil
 }
+
+// rewritable tells whether what was written can be written again.
+func (o *output) rewritable() bool { return o.file == nil && o.w == io.Discard || o.temp != "" }
 
 func existsError(name string) error { return fmt.Errorf("%s exists already; -f replaces it", name) }
 
@@ -98,29 +106,37 @@ func (o *output) finish() error {
 	if o.file == nil {
 		return nil
 	}
-	if err := o.file.Close(); err != nil {
-		return err
+	if o.temp != "" {
+		if _, err := os.Lstat(o.name); err == nil && !o.force {
+			o.abandon()
+			return existsError(o.name)
+		}
+		if err := os.Rename(o.temp, o.name); err != nil { // while it is locked
+			o.abandon()
+			return err
+		}
 	}
+	err := o.file.Close()
 	o.file = nil
-	if o.temp == "" {
-		return nil
+	if err != nil && o.temp != "" {
+		os.Remove(o.name)
 	}
-	if _, err := os.Lstat(o.name); err == nil && !o.force {
-		os.Remove(o.temp)
-		return existsError(o.name)
-	}
-	return os.Rename(o.temp, o.name)
+	return err
 }
 
 // abandon removes what was written, unless finish has been called.
 func (o *output) abandon() {
-	if o.file == nil {
-		return
-	}
-	o.file.Close()
-	o.file = nil
-	if o.temp != "" {
+	if o.file != nil && o.temp != "" {
 		os.Remove(o.temp)
+	}
+	o.leave()
+}
+
+// leave closes what another process goes on writing to. It may be nil.
+func (o *output) leave() {
+	if o != nil && o.file != nil {
+		o.file.Close()
+		o.file = nil
 	}
 }
 

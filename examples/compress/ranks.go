@@ -36,6 +36,7 @@ const (
 
 // rankReader is the readerEnd of a rank.
 type rankReader struct {
+	state   *mpiv.State
 	world   *mpiv.Comm
 	layout  layout
 	block   int
@@ -52,7 +53,7 @@ type sentSoon struct {
 }
 
 func newRankReader(world *mpiv.Comm, l layout, opt options) *rankReader {
-	return &rankReader{world: world, layout: l, block: opt.block, sent: make([][]sentSoon, world.Size())}
+	return &rankReader{state: opt.state, world: world, layout: l, block: opt.block, sent: make([][]sentSoon, world.Size())}
 }
 
 func (r *rankReader) room() []byte {
@@ -112,6 +113,20 @@ func (r *rankReader) asker(ctx context.Context) (int, error) {
 	return who, nil
 }
 
+// arrived waits until all blocks that were given away have been received.
+func (r *rankReader) arrived(ctx context.Context) error {
+	for who, sent := range r.sent {
+		for i := range sent {
+			if _, err := sent[i].request.Wait(ctx); err != nil {
+				return err
+			}
+			r.free = append(r.free, sent[i].msg)
+		}
+		r.sent[who] = sent[:0]
+	}
+	return nil
+}
+
 func (r *rankReader) end(ctx context.Context, v verdict) error {
 	for range asksAhead * r.layout.compressors() { // every ask gets an answer
 		to, err := r.asker(ctx)
@@ -122,12 +137,8 @@ func (r *rankReader) end(ctx context.Context, v verdict) error {
 			return err
 		}
 	}
-	for _, sent := range r.sent {
-		for i := range sent {
-			if _, err := sent[i].request.Wait(ctx); err != nil {
-				return err
-			}
-		}
+	if err := r.arrived(ctx); err != nil {
+		return err
 	}
 	if err := mpiv.Send(ctx, r.world, []verdict{v}, r.layout.writer, tagVerdict); err != nil {
 		return err
@@ -144,6 +155,7 @@ func (r *rankReader) end(ctx context.Context, v verdict) error {
 
 // rankCompressor is the compressorEnd of a rank.
 type rankCompressor struct {
+	state  *mpiv.State
 	world  *mpiv.Comm
 	layout layout
 	in     []byte
@@ -157,7 +169,7 @@ type rankCompressor struct {
 }
 
 func newRankCompressor(world *mpiv.Comm, l layout, opt options) *rankCompressor {
-	c := &rankCompressor{world: world, layout: l, in: make([]byte, headerBytes+opt.block)}
+	c := &rankCompressor{state: opt.state, world: world, layout: l, in: make([]byte, headerBytes+opt.block)}
 	for i := range c.out {
 		c.out[i] = make([]byte, headerBytes+frameBytes(opt.block))
 	}
@@ -209,6 +221,7 @@ func (c *rankCompressor) end(ctx context.Context) error {
 
 // rankWriter is the writerEnd of a rank.
 type rankWriter struct {
+	state  *mpiv.State
 	world  *mpiv.Comm
 	layout layout
 	ahead  int
@@ -218,7 +231,7 @@ type rankWriter struct {
 }
 
 func newRankWriter(world *mpiv.Comm, l layout, opt options) *rankWriter {
-	return &rankWriter{world: world, layout: l, ahead: opt.windowFor(l.compressors()), frame: headerBytes + frameBytes(opt.block)}
+	return &rankWriter{state: opt.state, world: world, layout: l, ahead: opt.windowFor(l.compressors()), frame: headerBytes + frameBytes(opt.block)}
 }
 
 func (w *rankWriter) window() int { return w.ahead }
@@ -248,7 +261,11 @@ func (w *rankWriter) space() []byte {
 	return make([]byte, w.frame)
 }
 
-func (w *rankWriter) release(msg []byte) { w.free = append(w.free, msg) }
+func (w *rankWriter) release(msg []byte) {
+	if cap(msg) >= w.frame { // not if it came from another process with the state
+		w.free = append(w.free, msg)
+	}
+}
 
 func (w *rankWriter) credit(ctx context.Context, n int) error {
 	return mpiv.Send(ctx, w.world, []int32{int32(n)}, w.layout.reader, tagCredit)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
+
+	"github.com/mpiv/mpiv/mpiv"
 )
 
 // A readerEnd is the reader's connection to the others.
 type readerEnd interface {
+	survivor
 	// room is space for the next block. It is given back with give.
 	room() []byte
 	// give hands a block to the first compressor that is free, when the writer
@@ -28,7 +32,7 @@ var errStopped = errors.New("the writer has stopped")
 func read(ctx context.Context, opt options, out readerEnd) error {
 	sum := sha256.New()
 	err := readBlocks(ctx, opt, out, sum)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, mpiv.ErrMoved) {
 		return err
 	}
 	v := verdict{Whole: err == nil}
@@ -40,12 +44,24 @@ func read(ctx context.Context, opt options, out readerEnd) error {
 }
 
 func readBlocks(ctx context.Context, opt options, out readerEnd, sum hash.Hash) error {
+	var seq int64
+	if _, err := out.restore(ctx, vars{"seq": &seq}); err != nil {
+		return err
+	}
 	src, err := openSource(opt)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	for seq := int64(0); ; seq++ {
+	if _, err := io.CopyN(sum, src, seq*int64(opt.block)); err != nil { // what was given away before is read, and summed, again
+		return fmt.Errorf("read again what was compressed before: %w", err)
+	}
+	for again := opt.rereadable(); ; seq++ {
+		if again {
+			if err := out.safePoint(ctx); err != nil {
+				return err
+			}
+		}
 		msg := out.room()
 		n, err := io.ReadFull(src, msg[headerBytes:headerBytes+opt.block])
 		last := err == io.EOF || err == io.ErrUnexpectedEOF

@@ -17,6 +17,16 @@ type source struct {
 
 func (s *source) Close() error { return s.close() }
 
+// errNoInput: a rank that begins again in another process has nothing there, and must
+// not take it for an empty input.
+var errNoInput = errors.New("standard input is /dev/null; pipe something in, or name a file: what was read of standard input before a process died cannot be read again")
+
+func isNull(f *os.File) bool {
+	fi, err := f.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	return err == nil && nullErr == nil && os.SameFile(fi, null)
+}
+
 func openSource(opt options) (*source, error) {
 	if opt.source != nil {
 		return opt.source()
@@ -26,6 +36,9 @@ func openSource(opt options) (*source, error) {
 		return &source{io.LimitReader(newGenerator(opt.seed, opt.compressibility, n), n), n, func() error { return nil }}, nil
 	}
 	if opt.input == "-" {
+		if opt.state != nil && isNull(os.Stdin) {
+			return nil, errNoInput
+		}
 		return &source{os.Stdin, 0, func() error { return nil }}, nil
 	}
 	fi, err := os.Stat(opt.input)
@@ -43,6 +56,15 @@ func openSource(opt options) (*source, error) {
 		return &source{f, 0, f.Close}, nil
 	}
 	return &source{&wholeFile{File: f, size: fi.Size()}, fi.Size(), f.Close}, nil
+}
+
+// rereadable tells whether the input can be read again, in another process too.
+func (o options) rereadable() bool {
+	if o.iterations > 0 {
+		return true
+	}
+	fi, err := os.Stat(o.input)
+	return o.input != "-" && err == nil && (fi.IsDir() || fi.Mode().IsRegular())
 }
 
 // A wholeFile is a file that must not become shorter while it is read. What is

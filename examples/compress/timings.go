@@ -11,21 +11,37 @@ type timings struct {
 	file  *os.File
 	began time.Time
 	last  time.Time
+	bytes *int64 // written
 }
 
-func newTimings(name string) (*timings, error) {
-	f, err := os.Create(name)
+// openTimings writes to the file of that name behind as many bytes as are written
+// already, and counts on. Times are since began.
+func openTimings(name string, written *int64, began time.Time) (*timings, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	t := &timings{file: f, began: now, last: now}
+	if err := cutBehind(f, *written); err != nil {
+		f.Close()
+		return nil, err
+	}
+	t := &timings{file: f, began: began, last: began, bytes: written}
+	if *written > 0 {
+		t.last = time.Now()
+		return t, nil
+	}
 	// took_seconds is since the block before was written, by is who compressed it.
-	if _, err := fmt.Fprintln(f, "iteration,at_seconds,took_seconds,raw_bytes,compressed_bytes,by"); err != nil {
+	if err := t.line("iteration,at_seconds,took_seconds,raw_bytes,compressed_bytes,by\n"); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return t, nil
+}
+
+func (t *timings) line(format string, values ...any) error {
+	n, err := fmt.Fprintf(t.file, format, values...)
+	*t.bytes += int64(n)
+	return err
 }
 
 // add writes the line of a block that was written now. Lines are written one by
@@ -35,7 +51,7 @@ func (t *timings) add(h header, compressed int) error {
 		return nil
 	}
 	now := time.Now()
-	_, err := fmt.Fprintf(t.file, "%d,%.6f,%.6f,%d,%d,%d\n",
+	err := t.line("%d,%.6f,%.6f,%d,%d,%d\n",
 		h.seq, now.Sub(t.began).Seconds(), now.Sub(t.last).Seconds(), h.raw, compressed, h.by)
 	t.last = now
 	return err

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/mpiv/mpiv/mpiv"
 )
 
 // A writerEnd is the writer's connection to the others.
 type writerEnd interface {
+	survivor
 	// window is how many blocks may be between reader and writer.
 	window() int
 	// next is a compressed block, in whatever order; nil when there are no more.
@@ -27,10 +31,13 @@ type writer struct {
 	opt      options
 	end      writerEnd
 	out      *output   // nil: it could not be opened
+	again    bool      // the rank goes on from another process
 	times    *timings  // nil: not wanted
 	progress *progress // nil: not wanted
 	began    time.Time
 	sum      summary
+
+	timed int64 // bytes of timings that are written
 
 	held [][]byte // what came before its turn, by seq modulo length
 	due  int64    // seq of the block to write next
@@ -42,15 +49,20 @@ type writer struct {
 // it brings the other ranks to an orderly end when it fails itself.
 func write(ctx context.Context, opt options, end writerEnd) (*summary, error) {
 	w := &writer{opt: opt, end: end, held: make([][]byte, end.window()), began: time.Now()}
-	defer w.close()
-	credit := end.window()
-	if w.err = w.open(); w.err != nil {
-		credit = creditStop
+	w.sum = summary{Input: w.opt.inputName(), Output: w.opt.output, BlocksByRank: map[int64]int64{}}
+	var err error
+	w.again, err = end.restore(ctx, vars{"held": &w.held, "due": &w.due, "owed": &w.owed, "summary": &w.sum, "timings": &w.timed, "began": &w.began})
+	if err != nil {
+		return nil, err
 	}
-	if err := end.credit(ctx, credit); err != nil {
+	defer w.close()
+	if err := w.begin(ctx); err != nil {
 		return nil, err
 	}
 	if err := w.blocks(ctx); err != nil {
+		if errors.Is(err, mpiv.ErrMoved) {
+			w.leave()
+		}
 		return nil, err
 	}
 	v, err := end.verdict(ctx)
@@ -70,15 +82,25 @@ func write(ctx context.Context, opt options, end writerEnd) (*summary, error) {
 	return &w.sum, nil
 }
 
-// open opens what is written to.
+// begin opens what is written to and says so to the reader, unless it was told before.
+func (w *writer) begin(ctx context.Context) error {
+	switch w.err = w.open(); {
+	case w.err != nil:
+		return w.end.credit(ctx, creditStop)
+	case w.again:
+		return nil
+	}
+	return w.end.credit(ctx, w.end.window())
+}
+
+// open opens what is written to, where the summary says.
 func (w *writer) open() (err error) {
-	w.sum = summary{Input: w.opt.inputName(), Output: w.opt.output, BlocksByRank: map[int64]int64{}}
 	if w.opt.csv != "" {
-		if w.times, err = newTimings(w.opt.csv); err != nil {
+		if w.times, err = openTimings(w.opt.csv, &w.timed, w.began); err != nil {
 			return err
 		}
 	}
-	if w.out, err = openOutput(w.opt); err != nil {
+	if w.out, err = openOutput(w.opt, w.sum.CompressedBytes, w.again); err != nil {
 		return err
 	}
 	if !w.opt.quiet {
@@ -101,6 +123,11 @@ func (w *writer) close() {
 // connection; w.err is that of the output.
 func (w *writer) blocks(ctx context.Context) error {
 	for {
+		if w.err == nil && w.out.rewritable() {
+			if err := w.end.safePoint(ctx); err != nil {
+				return err
+			}
+		}
 		msg, err := w.end.next(ctx)
 		if err != nil || msg == nil {
 			return err
@@ -160,6 +187,13 @@ func (w *writer) writeBlock(msg []byte) error {
 	w.sum.BlocksByRank[h.by]++
 	w.progress.show(w.sum.RawBytes, w.sum.CompressedBytes, h.total)
 	return w.times.add(h, len(frame))
+}
+
+// leave closes what another process goes on writing to.
+func (w *writer) leave() {
+	w.progress.stop()
+	w.out.leave()
+	w.times.close()
 }
 
 // finish makes the output what it shall be.

@@ -83,6 +83,7 @@ type Agent struct {
 
 	contracts *sensors.Watch // nil: there are none
 	policy    *policy        // nil: there is nothing to decide, or not yet
+	turmoil   turmoil
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
@@ -139,6 +140,9 @@ func (a *Agent) prepare() error {
 		}
 	}
 	if err := a.prepareOutput(); err != nil {
+		return err
+	}
+	if err := a.prepareChaos(); err != nil {
 		return err
 	}
 	if a.job.Events != "" {
@@ -424,6 +428,7 @@ func (a *Agent) finish() {
 	for t := range a.timers {
 		t.Stop()
 	}
+	a.endChaos()
 	a.emitEnd()
 	a.storeContracts()
 	if a.feeding != nil {
@@ -488,6 +493,11 @@ func (a *Agent) warn(format string, args ...any) {
 // everyone is the processes that still run.
 func (a *Agent) everyone() []*process {
 	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.started || p.exited })
+}
+
+// members is those of them who have been told Start, and so what has changed since.
+func (a *Agent) members() []*process {
+	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
 }
 
 // local is the Agent as the owner of this host's crew.

@@ -128,6 +128,7 @@ type watch struct {
 	again   bool // something happened while looking
 	said    bool // one deadlock was told, and the job goes on as asked
 	hinted  bool // one was suspected, and told
+	later   bool // a look is due when ranks have come to rest
 }
 
 // stalled is told that no rank of some process has made progress for a while.
@@ -156,11 +157,17 @@ func (a *Agent) look() {
 		a.watch.again = true
 		return
 	}
+	if a.restless() {
+		a.lookLater()
+		return
+	}
 	a.watch.looking, a.watch.again = true, false
 	a.lookTwice(func(e waits.Explanation, _ []*process, proven, suspected bool) {
 		a.watch.looking = false
 		switch {
 		case a.ending:
+		case a.restless():
+			a.lookLater()
 		case proven && a.job.Deadlock == "say":
 			a.watch.said = true
 			a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
@@ -173,6 +180,29 @@ func (a *Agent) look() {
 		case a.watch.again:
 			a.after(askAgain, a.look)
 		}
+	})
+}
+
+// settleMoves is how long after a move or a recovery there is no deadlock: what ranks
+// say of their messages may be of before and after.
+const settleMoves = time.Second
+
+// restless tells whether ranks come and go, or one has failed for a reason that is
+// still to be found.
+func (a *Agent) restless() bool {
+	s := &a.survival
+	return a.doubt != nil || a.mourning || len(s.moving) > 0 || len(s.waiting) > 0 || time.Since(s.changed) < settleMoves
+}
+
+// lookLater looks when the ranks may have come to rest.
+func (a *Agent) lookLater() {
+	if a.watch.later {
+		return
+	}
+	a.watch.later = true
+	a.after(settleMoves/2, func() {
+		a.watch.later = false
+		a.look()
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
 )
 
@@ -44,6 +45,10 @@ type Job struct {
 	Targets   string    // not empty: a file that says to Prometheus where
 	Events    string    // not empty: the job's events go to this file, see package events
 	OutputDir string    // not empty: output goes to files there, two for each process
+
+	Chaos        chaos.Schedule // faults that are done to the job
+	ChaosHistory string         // not empty: what was done when goes to this file, see chaos.Record
+	Breaker      Breaker        // does the faults of hosts. Nil means that there can be none.
 
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
 	Bind     bool          // each process to as many cores as it has ranks

@@ -31,6 +31,7 @@ type process struct {
 	exited    bool
 	drained   bool // and its output has been passed on
 	judged    bool // how it ended has been looked at
+	condemned bool // it is being killed, so it takes no rank
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
 	stop      stop

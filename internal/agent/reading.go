@@ -27,13 +27,18 @@ func (a *Agent) lookAt() {
 		return
 	}
 	a.reader.reading = watched
+	for _, p := range a.members() {
+		a.tellToRead(p)
+	}
+}
+
+// tellToRead has p send readings, or no more.
+func (a *Agent) tellToRead(p *process) {
 	w := control.Watch{ID: watchID}
-	if watched {
+	if a.reader.reading {
 		w.Every = readEvery
 	}
-	for _, p := range a.everyone() {
-		p.send(control.Message{Watch: &w})
-	}
+	p.send(control.Message{Watch: &w})
 }
 
 // lease counts as watching for a while.

@@ -105,6 +105,7 @@ func (a *Agent) startRanks() {
 	a.detail("all processes are there; ranks start")
 	a.emit(events.Event{Kind: events.AllReady})
 	a.beginPolicy()
+	a.beginChaos()
 	a.lookAt()
 }
 
@@ -140,6 +141,7 @@ func (a *Agent) letGo() {
 			return
 		}
 	}
+	a.calm()
 	for _, p := range a.processes {
 		p.send(control.Message{Stop: &control.Stop{}})
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -26,6 +25,10 @@ type survival struct {
 	lives     map[int]int           // by rank: how often it was recovered since its last snapshot
 	moving    map[int]*move         // by rank
 	past      map[int][]uint32      // by rank: the epochs in which its lives began, but for the first
+	waiting   []*process            // that have died, and whose ranks wait for a spare process
+	lost      []int                 // processes that are being killed, as the next map says
+	void      []uint32              // epochs of moves that came to nothing, of which the processes are still to be told
+	changed   time.Time             // when a rank moved, or was recovered, last
 }
 
 // A move is one that goes on.
@@ -34,6 +37,7 @@ type move struct {
 	from, to *process
 	epoch    uint32
 	began    time.Time
+	came     bool        // the rank is in to, though perhaps not all of its state
 	told     func(error) // who asked for it
 	stood    time.Duration
 	planned  bool // by the policy, which knows then where the rank is
@@ -65,7 +69,31 @@ func (a *Agent) startOf() control.Start {
 	for i, p := range a.processes {
 		all[i] = a.about(p)
 	}
-	return control.Start{Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.epoch}
+	return control.Start{Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+}
+
+// settled is the newest map such that all to it have been told.
+func (s *survival) settled() uint32 {
+	n := s.epoch
+	for _, m := range s.moving {
+		if !m.came {
+			n = min(n, m.epoch-1)
+		}
+	}
+	for _, epoch := range s.void {
+		n = min(n, epoch-1)
+	}
+	return n
+}
+
+// open tells whether the map of an epoch is still to be told.
+func (s *survival) open(epoch uint32) bool {
+	for _, m := range s.moving {
+		if !m.came && m.epoch == epoch {
+			return true
+		}
+	}
+	return slices.Contains(s.void, epoch)
 }
 
 func (a *Agent) about(p *process) control.Process {
@@ -86,35 +114,41 @@ func (a *Agent) survives(p *process) bool {
 // recover has the ranks of p, which has died, go on in spare processes.
 func (a *Agent) recover(p *process) {
 	why := a.obituary(p)
+	a.breakMoves(p, why)
 	targets := make(map[int]*process)
 	for _, r := range p.ranks {
-		s := a.spareFor(p, targets)
-		if s == nil {
-			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: why + "; there is no spare process left for it (--spares)"})
+		delete(p.finished, r)
+		if targets[r] = a.spareFor(p, targets); targets[r] == nil {
+			if len(p.ranks) > a.job.Spares || len(a.processes) >= a.first+a.roomFor() {
+				a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: why + "; there is no spare process left for it (--spares)"})
+				return
+			}
+			a.detail("%s; no spare process is ready yet", why)
+			a.survival.waiting = append(a.survival.waiting, p)
+			a.refill()
 			return
 		}
-		if a.survival.lives[r]++; a.survival.lives[r] > livesMost {
-			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why, a.survival.lives[r], r)})
-			return
-		}
-		targets[r] = s
 	}
 	a.recoverTo(p, targets, why)
-	a.memberGone(p)
-	a.refill()
+	if !a.ending && !a.mourning {
+		a.memberGone(p)
+		a.refill()
+	}
 }
 
 // recoverTo has ranks of p, which is no part of the job from now on, go on in targets.
 func (a *Agent) recoverTo(p *process, targets map[int]*process, why string) {
 	s := &a.survival
 	s.epoch++
-	place := control.Place{Epoch: s.epoch, Lost: []int{p.index}}
+	s.changed = time.Now()
+	place := control.Place{Epoch: s.epoch, Lost: append(s.lost, p.index)}
+	s.lost = nil
 	for _, r := range slices.Sorted(maps.Keys(targets)) {
 		p.ranks = slices.DeleteFunc(slices.Clone(p.ranks), func(o int) bool { return o == r })
-		if m := s.moving[r]; m != nil {
-			a.endMove(m, fmt.Errorf("its process has died: %s", why))
+		if s.lives[r]++; s.lives[r] > livesMost {
+			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why, s.lives[r], r)})
+			return
 		}
-		delete(p.finished, r)
 		to := targets[r]
 		to.ranks = []int{r}
 		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
@@ -137,17 +171,56 @@ func (a *Agent) recoverTo(p *process, targets map[int]*process, why string) {
 			continue
 		}
 		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Choices: a.choicesOf(r, p), Place: place}})
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Lives: a.livesOf(r), Place: place}})
+	}
+	a.voidMaps()
+}
+
+// livesOf is the epochs in which the lives of rank r began, the newest first.
+func (a *Agent) livesOf(r int) []uint32 {
+	lives := append([]uint32{1}, a.survival.past[r]...)
+	slices.Reverse(lives)
+	return lives
+}
+
+// breakMoves ends the moves from and to p, which has died. Where the rank is cannot be
+// known: it may have left, and not have come whole. So the other end is killed, and is
+// lost from now on; the rank goes on from its last snapshot.
+func (a *Agent) breakMoves(p *process, why string) {
+	for _, m := range a.survival.moving {
+		other := m.to
+		switch p {
+		case m.from:
+		case m.to:
+			other = m.from
+		default:
+			continue
+		}
+		a.endMove(m, fmt.Errorf("a process that takes part has died: %s", why))
+		if !m.came {
+			a.survival.void = append(a.survival.void, m.epoch)
+		}
+		if other.exited {
+			continue
+		}
+		a.detail("process %d is ended too: a move between the two was not finished", other.index)
+		other.condemned = true
+		other.kill(syscall.SIGKILL)
+		if len(other.ranks) == 0 {
+			a.survival.lost = append(a.survival.lost, other.index)
+		}
 	}
 }
 
-// choicesOf is where the choices of rank r may be that has lived in p: those of its
-// last life, or, where that ended before it had its own, of lives before.
-func (a *Agent) choicesOf(r int, p *process) (files []string) {
-	for i := len(a.survival.past[r]) - 1; i >= 0; i-- {
-		files = append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.%d", r, a.survival.past[r][i])))
+// voidMaps has all told that the maps of moves which have come to nothing are those
+// before them: so that none is missing.
+func (a *Agent) voidMaps() {
+	for _, n := range a.survival.void {
+		for _, q := range a.members() {
+			q.send(control.Message{Place: &control.Place{Epoch: n}})
+		}
 	}
-	return append(files, filepath.Join(a.crew.dir.path, fmt.Sprintf("choices-%d.1", r)))
+	a.survival.void = nil
 }
 
 // spareFor is a process without a rank that can take one of p; nil if there is none.
@@ -167,7 +240,7 @@ func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
 
 // free tells whether q can take a rank.
 func (a *Agent) free(q *process) bool {
-	free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q.stop.why == ""
+	free := len(q.ranks) == 0 && q.joined && !q.exited && !q.judged && !q.linkEnded && !q.condemned && q.stop.why == ""
 	for _, m := range a.survival.moving {
 		free = free && m.to != q
 	}
@@ -178,7 +251,7 @@ func (a *Agent) free(q *process) bool {
 func (a *Agent) refill() {
 	spares := 0
 	for _, q := range a.processes {
-		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded {
+		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned {
 			spares++
 		}
 	}
@@ -204,12 +277,6 @@ func (a *Agent) refill() {
 	}
 }
 
-// members is the processes that run and were told Start: the others await nothing else, and
-// learn with it what was told before.
-func (a *Agent) members() []*process {
-	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
-}
-
 func (a *Agent) sparesOn(h *host) (n int) {
 	for _, i := range h.processes {
 		if q := a.processes[i]; len(q.ranks) == 0 && !q.exited {
@@ -230,13 +297,26 @@ func (a *Agent) joinLate(p *process) {
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
+	for n := start.Epoch + 1; n <= a.survival.epoch; n++ {
+		if !a.survival.open(n) { // where the ranks are by it is in Start
+			p.send(control.Message{Place: &control.Place{Epoch: n}})
+		}
+	}
+	if a.reader.reading {
+		a.tellToRead(p)
+	}
 	a.memberCame(p)
+	dead := a.survival.waiting
+	a.survival.waiting = nil
+	for _, q := range dead {
+		a.recover(q)
+	}
 }
 
 // saved is told that there is a snapshot.
 func (a *Agent) saved(p *process, s control.Saved) {
-	if !slices.Contains(p.ranks, s.Rank) || filepath.Dir(s.File) == "" {
-		return
+	if !slices.Contains(p.ranks, s.Rank) {
+		return // it has left, and who took it has told
 	}
 	a.survival.snapshots[s.Rank] = s
 	delete(a.survival.lives, s.Rank)
@@ -275,6 +355,8 @@ func (a *Agent) movable(rank int) error {
 		return errors.New("the job has not started yet, or is ending")
 	case a.survival.moving[rank] != nil:
 		return fmt.Errorf("rank %d is being moved already", rank)
+	case from.exited || from.condemned:
+		return fmt.Errorf("rank %d is being recovered: its process has died", rank)
 	case len(from.finished) > 0:
 		return fmt.Errorf("rank %d has finished", rank)
 	}
@@ -321,6 +403,10 @@ func (a *Agent) processOf(rank int) *process {
 func (a *Agent) arrived(p *process, m control.Arrived) {
 	mv := a.survival.moving[m.Rank]
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
+		mv.came, a.survival.changed = true, time.Now()
+		if m.Saved != nil {
+			a.survival.snapshots[m.Rank] = *m.Saved
+		}
 		mv.from.ranks = slices.DeleteFunc(mv.from.ranks, func(r int) bool { return r == m.Rank })
 		p.ranks = []int{m.Rank}
 		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
@@ -333,6 +419,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	if !m.Whole || !slices.Contains(p.ranks, m.Rank) {
 		return
 	}
+	a.survival.changed = time.Now()
 	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
 	a.detail("rank %d goes on in process %d: %d bytes of state, it stood still for %v", m.Rank, p.index, m.Bytes, time.Duration(m.Stood))
 	a.tellPolicy(leader.StateSize{Rank: topology.Rank(m.Rank), Bytes: float64(m.Bytes)})
@@ -349,16 +436,15 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 func (a *Agent) stayed(p *process, m control.Stayed) {
 	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
-		// The epoch is not used: an empty map, so that none is missing.
-		for _, q := range a.members() {
-			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch}})
-		}
+		a.survival.void = append(a.survival.void, mv.epoch)
 		a.endMove(mv, errors.New(m.Reason))
+		a.voidMaps()
 	}
 }
 
 func (a *Agent) endMove(m *move, err error) {
 	delete(a.survival.moving, m.rank)
+	a.survival.changed = time.Now()
 	m.told(err)
 }
 

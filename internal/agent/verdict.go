@@ -63,6 +63,7 @@ func (a *Agent) fail(v verdict) {
 	if v.by == nil || v.by.drained {
 		a.pronounce()
 	}
+	a.calm()
 	for _, p := range a.everyone() {
 		if !p.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
 			p.kill(syscall.SIGTERM)
@@ -308,6 +309,7 @@ func (a *Agent) signal(sig syscall.Signal) {
 	if sig == syscall.SIGINT || sig == syscall.SIGTERM {
 		a.interrupts++
 		a.interrupt = sig
+		a.calm()
 		if a.interrupts > 1 {
 			a.killAll()
 			return

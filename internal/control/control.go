@@ -172,7 +172,7 @@ type Adopt struct {
 	Rank     int
 	Epoch    uint32
 	Snapshot string   `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
-	Choices  []string `json:",omitempty"` // files that may have the rank's choices since then: the first that is there has
+	Lives    []uint32 // epochs in which the rank's lives began, the newest first: one of them has recorded its choices since then
 	Place    Place    // that map
 }
 
@@ -189,9 +189,10 @@ type Depart struct {
 type Arrived struct {
 	Rank  int
 	Epoch uint32
-	Whole bool  // its state has come, too, and it goes on
-	Bytes int64 // of its state
-	Stood int64 // ns from the safe point until here, in which it did not run. 0: not known
+	Whole bool   // its state has come, too, and it goes on
+	Bytes int64  // of its state
+	Stood int64  // ns from the safe point until here, in which it did not run. 0: not known
+	Saved *Saved // its last snapshot, which another process took. Nil: not known, or none
 }
 
 // Stayed: the rank did not leave.

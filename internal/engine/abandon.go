@@ -140,6 +140,9 @@ func (l *link) arrivedAbandon(in *incoming, cause []byte) {
 		l.repeated(s, in.length)
 		return
 	}
+	if l.replay {
+		s.sums.add(h.Seq, 0)
+	}
 	l.received(s, h.Seq, in.length)
 	s.box.abandon(callID{h.Context, h.Tag}, &AbandonedError{h.Source, string(cause)})
 }

@@ -263,10 +263,11 @@ func (l *link) unplaceLocked() {
 }
 
 func (l *link) closeLocked() {
-	if l.conn != nil {
-		l.conn.Close()
-		l.conn = nil
+	if l.conn == nil {
+		return
 	}
+	l.conn.Close()
+	l.conn = nil
 	l.e.refreshActive()
 }
 

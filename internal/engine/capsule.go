@@ -147,7 +147,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 	p.past = append(p.past, p.link.Load())
 	p.box.Store(b)
 	p.link.Store(nil)
-	e.epoch.Store(max(e.epoch.Load(), uint32(epoch))) // what is sent from here on says so
+	e.raise(epoch)
 	for i := range c.Streams {
 		b.resume(&c.Streams[i])
 	}

@@ -150,6 +150,7 @@ func (b *Box) stay(cause error) error {
 // leave takes the rank out of the process. Polling is held.
 func (b *Box) leave(to *link, epoch topology.Epoch) {
 	e := b.e
+	e.raise(epoch)
 	p := &e.peers[b.rank]
 	boxes := slices.DeleteFunc(slices.Clone(*e.boxes.Load()), func(o *Box) bool { return o == b })
 	e.boxes.Store(&boxes)
@@ -196,6 +197,7 @@ func (b *Box) parted(left *Box, to *link) {
 	s.acked = s.sent
 	for x := s.head; x != nil; x = x.snext { // at level "crashes" all that is not covered
 		x.kept = true
+		x.header.Epoch = b.e.Epoch()
 		to.kept.push(x)
 		to.logs(x)
 		s.acked = min(s.acked, x.header.Seq-1)
@@ -247,7 +249,7 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 	at := e.peers[r].link.Load()
 	switch {
 	case at == to && h.Kind == wire.Stay:
-	case at != from && uint32(h.Epoch) > e.epoch.Load():
+	case at != from && uint32(h.Epoch) > e.whole.Load():
 		m := &early{dest: -1, departs: r}
 		h.Put(m.header[:])
 		l.early = append(l.early, m)

@@ -125,6 +125,7 @@ type Engine struct {
 	links    []*link        // by process; nil for this one
 	limbo    *link          // to no process: what is for ranks that are on their way waits there
 	epoch    atomic.Uint32  // of the newest map it has heard of
+	whole    atomic.Uint32  // that map and all before it are known
 	left     atomic.Uint32  // of the map by which a rank left this process last
 	spin     spinPolicy     // set once
 	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
@@ -139,6 +140,7 @@ type Engine struct {
 	opened  *Box       // whose mu is held, within a poll; guarded by polling
 	pulling int        // pulls under way; guarded by polling
 	leaving departures // guarded by polling
+	beyond  []uint32   // maps that are known, above whole, ascending; guarded by polling
 	leftTo  []int      // processes to which ranks have left this one; guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
 
@@ -186,6 +188,7 @@ func New(cfg Config) *Engine {
 	e.limbo = newLink(e, -1)
 	e.limbo.wanted = true // it never connects
 	e.epoch.Store(uint32(e.cfg.Epoch))
+	e.whole.Store(uint32(e.cfg.Epoch))
 	for i := range e.links {
 		var ranks []topology.Rank
 		if i < len(cfg.Processes) {

@@ -58,7 +58,7 @@ func (e *ImpostorError) Error() string {
 func (e *Engine) Greeting(generation uint32) transport.Message {
 	header, body := make([]byte, wire.HeaderLen), make([]byte, wire.GreetingLen)
 	(&wire.Header{Kind: wire.Hello}).Put(header)
-	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation, Epoch: e.epoch.Load(), Left: e.left.Load()}.Put(body)
+	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation, Epoch: e.whole.Load(), Left: e.left.Load()}.Put(body)
 	return transport.Message{Header: header, Body: body}
 }
 
@@ -177,7 +177,7 @@ func (g *Greeter) check(hello wire.Greeting) error {
 	case process >= len(g.e.links) || g.e.links[process] == nil:
 		return fmt.Errorf("there is no process %d", process)
 	case !g.e.sameRanks(hello):
-		return fmt.Errorf("process %d knows map %d, and let a rank go by map %d; this process knows map %d: one of the two has to learn of a newer map first", process, hello.Epoch, hello.Left, g.e.epoch.Load())
+		return fmt.Errorf("process %d knows map %d, and let a rank go by map %d; this process knows map %d: one of the two has to learn of a newer map first", process, hello.Epoch, hello.Left, g.e.whole.Load())
 	case g.vouched != Anybody && process != g.vouched:
 		return &ImpostorError{Peer: g.conn.Peer(), Claimed: process, Proved: g.vouched}
 	case g.expected != Anybody && process != g.expected:
@@ -191,7 +191,7 @@ func (g *Greeter) check(hello wire.Greeting) error {
 // for who has none. Polling is held.
 func (e *Engine) sameRanks(hello wire.Greeting) bool {
 	known := hello.Epoch >= e.left.Load() || slices.Contains(e.leftTo, int(hello.Process))
-	return known && (hello.Left <= e.epoch.Load() || len(*e.boxes.Load()) == 0)
+	return known && (hello.Left <= e.whole.Load() || len(*e.boxes.Load()) == 0)
 }
 
 func (g *Greeter) refuse(err error) {

@@ -18,23 +18,26 @@ func (l *link) awaiting(b *Box, h *wire.Header) int {
 	})
 }
 
-// placeLate is where the body of a repeated message goes: nowhere, unless it was
-// offered before and not fetched.
+// placeLate is where the body of a repeated message goes: where it is compared with
+// what it was, and handed to who waits for it if it was offered before and not fetched.
 func (l *link) placeLate(in *incoming, n int) []byte {
-	l.e.shut()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if slices.Contains(in.stream.offers, in.header.Seq) {
+	if l.replay {
 		in.late = make([]byte, n)
 	}
 	return in.late
 }
 
-// arrivedLate gives the body to who waits for it.
+// arrivedLate gives the body to who waits for it, if somebody does.
 func (l *link) arrivedLate(in *incoming) {
 	h, s := &in.header, in.stream
 	b := s.box
 	l.e.shut()
+	l.mu.Lock()
+	offered := slices.Contains(s.offers, h.Seq)
+	l.mu.Unlock()
+	if !offered {
+		return
+	}
 	b.mu.Lock()
 	if a := b.unexpected.numbered(h.Source, h.Seq); a != nil {
 		a.link, a.awaits = nil, false

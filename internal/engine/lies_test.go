@@ -128,14 +128,6 @@ func TestLiesEndTheJobByName(t *testing.T) {
 			h.Epoch = 0
 			l.say(h, []byte("lie"), false)
 		}, "eager of no map"},
-		{"too much by a map to come", func(l *liar) {
-			h := eager(1)
-			h.Source, h.Epoch = 3, 2
-			for n := 0; n <= 16<<20; n += 60_000 {
-				l.say(h, make([]byte, 60_000), false)
-				l.engine.Progress()
-			}
-		}, "bytes of messages by map 2, this is 1"},
 		{"a second greeting", func(l *liar) { l.greet(1, 2) }, "hello of no map"},
 		{"another's rank that is to leave", func(l *liar) {
 			l.say(wire.Header{Kind: wire.Depart, Source: 3, Epoch: 1}, nil, false)
@@ -353,4 +345,25 @@ func TestPingIsAnsweredBesideAProgramThatComputes(t *testing.T) {
 	w.engines[0].Ping(1, 12345)
 	require.Eventually(t, func() bool { return w.engines[0].Link(1).Heard > before }, 5*time.Second, time.Millisecond)
 	require.Equal(t, uint64(12345), w.engines[1].Link(0).PeerPace)
+}
+
+// TestWhoIsFarAheadWaits: of a process that speaks by a map to come only so much is
+// taken.
+func TestWhoIsFarAheadWaits(t *testing.T) {
+	l := newLiar(t)
+	h := eager(1)
+	h.Source, h.Epoch = 3, 2
+	b := make([]byte, wire.HeaderLen)
+	h.Put(b)
+	sent := 0
+	for ; sent < 1000; sent++ {
+		if l.conn.Send(transport.Message{Header: b, Body: make([]byte, 60_000)}) != nil {
+			break
+		}
+		l.engine.Progress()
+	}
+	require.Greater(t, sent, 60)
+	require.Less(t, sent, 200)
+	l.engine.Place(2) // the map comes, and says nothing of rank 3
+	l.failsWith("message of rank 3 to rank 0")
 }

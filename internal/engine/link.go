@@ -74,18 +74,19 @@ type link struct {
 	peerPace, peerPaces uint64 // what the last Ping said, and how many did
 
 	// The receiving half, guarded by Engine.polling.
-	lanes     [2]incoming
-	dirty     []*stream // whose acks the peer has not been told
-	owedBytes int       // cost of what it has not been told
-	got       uint64    // bytes that arrived
-	ackSoon   bool      // the peer waits to be told
-	starting  []pull
-	early     []*early        // messages by a map that is not known here yet
-	departs   []topology.Rank // that the peer wants to let go, when what is half sent to them has been
-	pulls     []*op           // under way, by id
-	freePulls []uint32
-	bad       error  // what the peer did that cannot be
-	heard     uint64 // grows with what arrives over a connection that is not stable; read by others
+	lanes      [2]incoming
+	dirty      []*stream // whose acks the peer has not been told
+	owedBytes  int       // cost of what it has not been told
+	got        uint64    // bytes that arrived
+	ackSoon    bool      // the peer waits to be told
+	starting   []pull
+	early      []*early // messages by a map that is not known here yet
+	earlyBytes int
+	departs    []topology.Rank // that the peer wants to let go, when what is half sent to them has been
+	pulls      []*op           // under way, by id
+	freePulls  []uint32
+	bad        error  // what the peer did that cannot be
+	heard      uint64 // grows with what arrives over a connection that is not stable; read by others
 }
 
 type stuckLane uint8
@@ -260,6 +261,9 @@ func (l *link) transmit(x *entry) error {
 			if x.env.Ticket, x.env.Fetch = l.puller.Offer(x.body); x.env.Fetch {
 				x.puller = l.puller
 			}
+		}
+		if l.replay && x.env.Sum == 0 {
+			x.env.Sum = sumOf(&x.header, x.body)
 		}
 		x.env.Put(l.envScratch[:])
 		m.Body = l.envScratch[:]

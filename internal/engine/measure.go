@@ -89,7 +89,7 @@ func (e *Engine) Fence(process int) {
 	l.unplace()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fenced = true
+	l.fenced, l.early, l.earlyBytes = true, nil, 0
 	if l.conn != nil {
 		l.detach()
 		l.why = ErrFenced

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
@@ -21,12 +20,14 @@ type Placement struct {
 	Lost    bool // where it was before is no more: all that the log has is sent again
 }
 
-// Place is told the map of the epoch that follows the one it knows: where the ranks
-// are that are not where they were. For one that comes to this process there is
-// Adopt.
+// Place is told the map of an epoch: where the ranks are that are not where they
+// were. For one that comes to this process there is Adopt. A move that takes longer
+// than what was begun after it has its map told later: so maps come in any order, but
+// each of them comes, and there is one for each epoch.
 func (e *Engine) Place(epoch topology.Epoch, moved ...Placement) {
 	e.enter()
 	defer e.leave()
+	e.raise(epoch)
 	e.placeAll(moved)
 	e.learn(epoch)
 }
@@ -40,10 +41,22 @@ func (e *Engine) placeAll(moved []Placement) {
 	}
 }
 
+// raise has what is sent from here on say that it is by a map of that epoch, if that
+// is the newest. Polling is held.
+func (e *Engine) raise(epoch topology.Epoch) {
+	e.epoch.Store(max(e.epoch.Load(), uint32(epoch)))
+}
+
 // learn notes that a map of that epoch is known. Polling is held.
 func (e *Engine) learn(epoch topology.Epoch) {
-	if uint32(epoch) > e.epoch.Load() {
-		e.epoch.Store(uint32(epoch))
+	e.raise(epoch)
+	if n := uint32(epoch); n > e.whole.Load() && !slices.Contains(e.beyond, n) {
+		e.beyond = append(e.beyond, n)
+		slices.Sort(e.beyond)
+	}
+	for len(e.beyond) > 0 && e.beyond[0] == e.whole.Load()+1 {
+		e.whole.Store(e.beyond[0])
+		e.beyond = slices.Delete(e.beyond, 0, 1)
 	}
 	for _, l := range *e.active.Load() {
 		l.arrivedEarly()
@@ -126,6 +139,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 	l.queue = others
 	for x := s.head; x != nil; x = x.snext {
 		x.queued = false
+		x.header.Epoch = l.e.Epoch() // who has only heard of that map waits for it
 		to.inherit(x, l, lost)
 	}
 	s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.body == nil })
@@ -142,6 +156,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 	}
 	for x := unsent.head; x != nil; {
 		next := x.qnext
+		x.header.Epoch = l.e.Epoch()
 		to.enqueue(x)
 		x = next
 	}
@@ -210,19 +225,16 @@ type early struct {
 	body    []byte
 }
 
-// earlyMost is how many bytes of early messages a link may have. They come in the
-// moment between two processes' learning of a map.
-const earlyMost = 16 << 20
+// earlyMost is how many bytes of early messages a link may have before nothing more
+// is taken from it, until the map has come. They come in the moment between two
+// processes' learning of a map, which is long only where an agent is starved.
+const earlyMost = 4 << 20
+
+// overEarly tells whether the peer is too far ahead for more of it to be taken.
+func (l *link) overEarly() bool { return l.earlyBytes > earlyMost }
 
 func (l *link) placeEarly(in *incoming, n int) []byte {
-	held := 0
-	for _, m := range l.early {
-		held += len(m.body) + wire.HeaderLen
-	}
-	if held += n + wire.HeaderLen; held > earlyMost {
-		l.refuse(fmt.Errorf("%d bytes of messages by map %d, this is %d", held, in.header.Epoch, l.e.epoch.Load()))
-		return nil
-	}
+	l.earlyBytes += n + wire.HeaderLen
 	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n)}
 	in.header.Put(in.early.header[:])
 	return in.early.body
@@ -235,7 +247,7 @@ func (l *link) arrivedEarly() {
 		return
 	}
 	all, half := l.early, l.lanes[0]
-	l.early, l.lanes[0] = nil, incoming{}
+	l.early, l.earlyBytes, l.lanes[0] = nil, 0, incoming{}
 	for _, m := range all {
 		copy(l.Place(m.header[:], len(m.body)), m.body)
 		l.Arrived(m.header[:], m.body)

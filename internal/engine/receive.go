@@ -166,7 +166,7 @@ const (
 	nowhere whereabouts = iota // not where the message says, and never were: the link is refused
 	here                       // the one with the peer, the other in this process
 	before                     // they were, and one has left
-	ahead                      // they may be, in a map that is not known here yet
+	ahead                      // they may be, in a map that is not known here yet; there may be one before the newest
 )
 
 // stream is the stream of a rank of the peer and one of ours, by a map of that
@@ -179,7 +179,7 @@ func (l *link) stream(theirs, ours topology.Rank, epoch topology.Epoch) (*stream
 		switch {
 		case from.link.Load() == l && b != nil && !b.gone:
 			return b.streams.at(theirs), here
-		case uint32(epoch) > e.epoch.Load():
+		case uint32(epoch) > e.whole.Load():
 			return nil, ahead
 		case slices.Contains(from.past, l) || slices.Contains(to.past, nil):
 			return nil, before
@@ -242,10 +242,14 @@ func (l *link) arrivedEager(in *incoming) {
 	}
 	if h.Seq <= s.got {
 		if in.late != nil {
+			l.compare(s, h, sumOf(h, in.late))
 			l.arrivedLate(in)
 		}
 		l.repeated(s, in.length)
 		return
+	}
+	if l.replay {
+		l.remember(s, h, in.whole())
 	}
 	l.received(s, h.Seq, in.length)
 	b, a := s.box, in.arrival
@@ -269,6 +273,17 @@ func (l *link) arrivedEager(in *incoming) {
 	b.insertLocked(a)
 }
 
+// whole is the body that has arrived; nil if its receive had no room for all of it.
+func (in *incoming) whole() []byte {
+	switch {
+	case in.op == nil:
+		return in.arrival.body
+	case in.length <= len(in.op.buf):
+		return in.op.buf[:in.length]
+	}
+	return nil
+}
+
 func (l *link) arrivedOffer(in *incoming) {
 	h, s := &in.header, in.stream
 	var env wire.Envelope
@@ -278,8 +293,12 @@ func (l *link) arrivedOffer(in *incoming) {
 	}
 	b := s.box
 	if h.Seq <= s.got {
+		l.compare(s, h, env.Sum)
 		l.offeredAgain(s, h, &env)
 		return
+	}
+	if l.replay {
+		s.sums.add(h.Seq, env.Sum)
 	}
 	l.received(s, h.Seq, 0)
 	l.mu.Lock()

@@ -24,6 +24,7 @@ type stream struct {
 	head, tail *entry // those that are not, in order, linked by snext
 
 	got   uint64        // number of the last message from the peer
+	sums  sums          // of the last messages from the peer, at level "crashes"
 	acks  atomic.Uint64 // got, where acknowledgements are wanted
 	dirty bool          // got grew since the peer was last told in an Ack
 

@@ -167,6 +167,9 @@ const (
 // pollAll polls every connection once and does what is due. Polling is held.
 func (e *Engine) pollAll() (moved bool) {
 	for _, l := range *e.active.Load() {
+		if l.overEarly() {
+			continue
+		}
 		m, err := l.conn.Poll(l)
 		e.shut()
 		if m {
@@ -283,7 +286,9 @@ func (e *Engine) arm() {
 			l.sendAcks()
 			l.mu.Unlock()
 		}
-		l.conn.Arm(e.wakeMe)
+		if !l.overEarly() {
+			l.conn.Arm(e.wakeMe)
+		}
 	}
 }
 

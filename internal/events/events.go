@@ -37,6 +37,7 @@ const (
 	DeadlockSuspected Kind = "deadlock-suspected"
 	DeadlockProven    Kind = "deadlock-proven"
 	SignalPassed      Kind = "signal-passed"
+	FaultOrdered      Kind = "fault"
 	JobVerdict        Kind = "verdict"
 	JobEnded          Kind = "job-ended"
 	ProcessReading    Kind = "reading"
@@ -73,6 +74,7 @@ var Kinds = []Description{
 	{Kind: DeadlockSuspected, Means: "ranks wait for each other, and only a timer or a signal could free them; text explains"},
 	{Kind: DeadlockProven, Means: "ranks wait for each other in vain; text explains"},
 	{Kind: SignalPassed, Means: "a signal was passed on to all processes; text is its name", Payload: "signal"},
+	{Kind: FaultOrdered, Means: "a fault of --chaos has begun or ended, could not be done, or came too late; text says which. Host, process and rank are set where it was done to a rank", Payload: "fault"},
 	{Kind: JobVerdict, Means: "why the job ends; text says it, and is empty where nothing failed", Payload: "verdict"},
 	{Kind: JobEnded, Means: "all processes have ended; last of all events", Payload: "ended"},
 	{Kind: ProcessReading, Means: "what a process counts; each second while somebody watches", Host: true, Process: true, Payload: "reading"},
@@ -103,6 +105,7 @@ type Event struct {
 	Path    *Path    `json:"path,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
 	Signal  *Signal  `json:"signal,omitempty"`
+	Fault   *Fault   `json:"fault,omitempty"`
 	Verdict *Verdict `json:"verdict,omitempty"`
 	Ended   *Ended   `json:"ended,omitempty"`
 	Reading *Reading `json:"reading,omitempty"`
@@ -183,6 +186,13 @@ type Refused struct {
 // A Signal was passed on.
 type Signal struct {
 	Number int `json:"number"`
+}
+
+// A Fault was ordered by --chaos.
+type Fault struct {
+	Fault string `json:"fault"`         // as in the schedule: "kill 2@5s"
+	Step  string `json:"step"`          // "begun", "ended", "refused" or "missed"
+	PID   int    `json:"pid,omitempty"` // of the process that it was done to
 }
 
 // A Verdict is why a job ends.

@@ -55,6 +55,8 @@ func of(seq uint64, kind Kind, p int) Event {
 		e.Refused = &Refused{Total: seq}
 	case "signal":
 		e.Signal, e.Text = &Signal{Number: 10}, "user defined signal 1"
+	case "fault":
+		e.Fault, e.Text = &Fault{Fault: "kill 2@5s", Step: "begun", PID: 100 + p}, "kill 2@5s: rank 2"
 	case "verdict":
 		e.Verdict = &Verdict{Code: 7}
 	case "ended":

@@ -1,5 +1,3 @@
-//go:build linux
-
 package gate
 
 import (
@@ -43,6 +41,17 @@ func newBudget() budget {
 	return budget{members: map[netip.Addr]struct{}{}, accounts: map[netip.Addr]*account{}}
 }
 
+// place is what has a budget: an IPv4 address, or the network of an IPv6 address,
+// in which a host has any address that it likes.
+func place(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if a.Is4() {
+		return a
+	}
+	p, _ := a.Prefix(64) // of an IPv6 address; the zero Addr stays as it is
+	return p.Addr()
+}
+
 // expected tells whether p has no budget: members are there, or it is this machine,
 // of which users share the address.
 func (b *budget) expected(p netip.Addr) bool {
@@ -84,6 +93,12 @@ func (b *budget) charge(p netip.Addr, now time.Time) (shuts bool) {
 	a.left = 0
 	b.shut = append(b.shut, shut{p, now.Add(shutFor)})
 	return true
+}
+
+// spent tells whether p has nothing left.
+func (b *budget) spent(p netip.Addr) bool {
+	a := b.accounts[p]
+	return a != nil && a.left < 1
 }
 
 func (a *account) refill(now time.Time) {

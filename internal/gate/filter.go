@@ -11,7 +11,7 @@ import (
 )
 
 // networkHeader is where, for a filter of a socket, the IP header begins: what the
-// filter gets begins with that of TCP. SKF_NET_OFF in linux/filter.h.
+// filter gets begins with that of TCP or UDP. SKF_NET_OFF in linux/filter.h.
 const networkHeader = 0xfff00000
 
 // program drops packets from places and keeps others. header is where the IP header
@@ -47,10 +47,38 @@ func program(header uint32, places []netip.Addr) []bpf.Instruction {
 	return append(append(all, four...), six...)
 }
 
-// attach has the kernel drop what comes to the socket from places, instead of those
-// before.
-func attach(fd int, places []netip.Addr) error {
-	raw, err := bpf.Assemble(program(networkHeader, places))
+// udpHeader is how long the header of UDP is.
+const udpHeader = 8
+
+// longHeaders applies p to what has a long header of QUIC, at so many bytes, and keeps
+// the rest. All that opens a connection has one, and nothing that an open one needs.
+func longHeaders(at uint32, p []bpf.Instruction) []bpf.Instruction {
+	return append([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: at, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x80, SkipTrue: 1},
+		bpf.RetConstant{Val: 0xffffffff},
+	}, p...)
+}
+
+// shutOut has the kernel drop what comes to the TCP socket from places, instead of
+// those before. Of a socket that never had such places the error may be ENOENT.
+func shutOut(fd int, places []netip.Addr) error {
+	if len(places) == 0 {
+		return detach(fd)
+	}
+	return attach(fd, program(networkHeader, places))
+}
+
+// shutOutQUIC is shutOut for a UDP socket, of which only long headers are dropped.
+func shutOutQUIC(fd int, places []netip.Addr) error {
+	if len(places) == 0 {
+		return detach(fd)
+	}
+	return attach(fd, longHeaders(udpHeader, program(networkHeader, places)))
+}
+
+func attach(fd int, p []bpf.Instruction) error {
+	raw, err := bpf.Assemble(p)
 	if err != nil {
 		return err
 	}
@@ -60,3 +88,5 @@ func attach(fd int, places []netip.Addr) error {
 	}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
+
+func detach(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) }

@@ -1,6 +1,8 @@
 //go:build linux
 
-// Package gate is a TCP listener that costs little to flood.
+// Package gate makes ports that cost little to flood.
+//
+// A [Gate] is a TCP listener; a [Guard] looks after the UDP sockets of a QUIC server.
 //
 // Who connects gets a goroutine only when its first bytes are all there and could be
 // a member's: until then it is a descriptor and nothing else, and a stranger that
@@ -171,17 +173,6 @@ func (g *Gate) Member(a net.Addr) {
 	if t, ok := a.(*net.TCPAddr); ok {
 		g.Expect(t.AddrPort().Addr())
 	}
-}
-
-// place is what has a budget: an IPv4 address, or the network of an IPv6 address,
-// in which a host has any address that it likes.
-func place(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if a.Is4() {
-		return a
-	}
-	p, _ := a.Prefix(64) // of an IPv6 address; the zero Addr stays as it is
-	return p.Addr()
 }
 
 // Accept waits for a connection whose first bytes are there and could be a member's;
@@ -446,11 +437,7 @@ func earlier(a, b time.Time) time.Time {
 // filterLocked tells the kernel whom to drop. A kernel that cannot is no reason to
 // stop: then each is turned away here.
 func (g *Gate) filterLocked() {
-	if len(g.budget.shut) > 0 {
-		g.filter = attach(g.fd, g.budget.shutPlaces()) == nil || g.filter
-		return
-	}
-	_ = unix.SetsockoptInt(g.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	g.filter = shutOut(g.fd, g.budget.shutPlaces()) == nil || g.filter
 }
 
 func (g *Gate) watchLocked(op, fd int, events uint32) error {

@@ -58,11 +58,11 @@ func (l *Life) savedChoices() {
 	}
 }
 
-// chosen is the choices since snapshot number that the first of files which is there
-// has.
-func chosen(files []string, number uint64) ([]engine.Choice, error) {
-	for _, file := range files {
-		d, err := checkpoint.OpenDeterminants(file)
+// chosen is r's choices since snapshot number, which the first of its lives has that
+// came so far as to have a file.
+func (p *Process) chosen(r topology.Rank, lives []uint32, number uint64) ([]engine.Choice, error) {
+	for _, epoch := range lives {
+		d, err := checkpoint.OpenDeterminants(p.choicesFile(r, topology.Epoch(epoch)))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -35,6 +35,7 @@ type Life struct {
 	area    *checkpoint.Area // nil before the first snapshot; owned by the rank
 	number  uint64           // of the rank's last snapshot, in this life or before; owned by the rank
 	choices *checkpoint.Determinants
+	saved   *control.Saved // the last snapshot; nil: none, or not known here; owned by the rank
 }
 
 // A Past is the state that a rank had in another process.
@@ -207,8 +208,9 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
 	}
 	l.savedChoices()
-	l.Box.Covered(c)
-	l.p.agent.Send(control.Message{Saved: &control.Saved{Rank: int(l.Rank), Number: l.number, Bytes: image.Bytes(), File: l.file()}})
+	l.saved = &control.Saved{Rank: int(l.Rank), Number: l.number, Bytes: image.Bytes(), File: l.file()}
+	l.p.agent.Send(control.Message{Saved: l.saved})
+	l.Box.Covered(c) // after that: if this process dies here, the agent knows of the snapshot
 	return nil
 }
 
@@ -294,7 +296,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return fillFrom(segments, parts[3:])
 		}}
 	}
-	again, err := chosen(m.Choices, l.number)
+	again, err := p.chosen(l.Rank, m.Lives, l.number)
 	if err != nil {
 		return nil, fmt.Errorf("read its choices: %w", err)
 	}
@@ -347,6 +349,7 @@ type luggage struct {
 	Epoch    uint32
 	Lengths  []int64 // of what follows
 	SafeTime int64   // Unix time in ns
+	Saved    *control.Saved
 
 	Number  uint64          // of the rank's last snapshot
 	Choices []engine.Choice `json:",omitempty"` // since then
@@ -372,7 +375,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 		return err
 	}
 	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
-	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number}
+	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
 	if l.choices != nil {
 		g.Posts, g.Polls = l.Box.Chosen()
 		g.Choices = choicesIn(l.choices, l.number)
@@ -463,7 +466,7 @@ func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error
 	if int(c.Rank) != g.Rank {
 		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
 	}
-	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number}
+	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
 	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
 		return err
 	}
@@ -486,7 +489,7 @@ func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error
 		}
 		return nil
 	}}
-	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch}})
+	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch, Saved: g.Saved}})
 	m.p.live(l)
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport/mem"
@@ -16,7 +18,17 @@ import (
 
 // A SurviveTally counts what happened in runs of Survive.
 type SurviveTally struct {
-	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Together, Recoveries, FromStart, Replayed int
+	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken int
+}
+
+// Unsteady is Survive at level Crashes of a program whose messages hang on chance. The
+// error is nil if no life was compared with another in which it came out differently.
+func Unsteady(seed uint64, tally *SurviveTally) error {
+	s := newSurvival(seed, Crashes, true)
+	defer s.close()
+	err := s.run()
+	*tally = sum(*tally, s.tally)
+	return err
 }
 
 // Level is what ranks survive in a run of Survive.
@@ -31,7 +43,7 @@ const (
 // its ranks are moved, and at level Crashes killed, at random; several at once. It
 // checks that each rank ends with the same bits as in a run without faults.
 func Survive(seed uint64, level Level, tally *SurviveTally) error {
-	s := newSurvival(seed, level)
+	s := newSurvival(seed, level, false)
 	defer s.close()
 	err := s.run()
 	*tally = sum(*tally, s.tally)
@@ -43,7 +55,7 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
-		a.Undone + b.Undone, a.Kills + b.Kills, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed}
+		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken}
 }
 
 const (
@@ -57,6 +69,7 @@ type survival struct {
 	rng       *rand.Rand
 	level     Level
 	shared    bool              // connections are stable
+	unsteady  bool              // ranks throw dice, and nobody records that
 	wild      bool              // ranks receive from anybody, and throw dice: the choices are recorded
 	choices   [][]engine.Choice // by rank: since its last snapshot
 	sent      map[[3]int]uint64 // in a wild run: what was sent first, by iteration, rank and number
@@ -104,6 +117,7 @@ type worker struct {
 	pending  *snapshot // taken, not durable yet
 	taken    *engine.Capsule
 	leaving  *engine.Departure
+	by       topology.Epoch // leaving: the map by which it will be elsewhere
 }
 
 type outgoing struct {
@@ -122,11 +136,12 @@ type arriving struct {
 	done bool
 }
 
-func newSurvival(seed uint64, level Level) *survival {
+func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s := &survival{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), level: level, epoch: 1, last: 10}
 	s.network = mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10})
 	s.shared = s.rng.IntN(2) == 0
-	s.wild = level == Crashes && s.rng.IntN(2) == 0
+	s.wild = level == Crashes && s.rng.IntN(2) == 0 && !unsteady
+	s.unsteady = unsteady
 	s.sent = make(map[[3]int]uint64)
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
@@ -156,10 +171,22 @@ func (s *survival) close() {
 	}
 }
 
-// start makes the engine of a process. It knows the map before the newest.
+// whole is the newest map that has been settled with all before it.
+func (s *survival) whole() topology.Epoch {
+	n := s.epoch
+	for _, w := range s.ranks {
+		if w.leaving != nil {
+			n = min(n, w.by-1)
+		}
+	}
+	return n
+}
+
+// start makes the engine of a process. It knows where the ranks are, and by which map
+// but for the last it will be told.
 func (s *survival) start(process int) *engine.Engine {
 	cfg := engine.Config{
-		Process: process, Processes: s.first, Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
+		Process: process, Processes: s.first, Epoch: max(s.whole()-1, 1), Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
 		LogBytes: logBytes, Unexpected: 32 << 10,
 		Connect: func(to int) { s.dials = append(s.dials, &dial{from: process, to: to}) },
 		Fail:    func(err error) { s.fail = fmt.Errorf("process %d: %w", process, err) },
@@ -173,7 +200,12 @@ func (s *survival) start(process int) *engine.Engine {
 			moved = append(moved, engine.Placement{Rank: topology.Rank(r), Process: at})
 		}
 	}
-	e.Place(max(s.epoch-1, 1), moved...)
+	e.Place(max(s.whole()-1, 1), moved...)
+	for n := s.whole(); n <= s.epoch; n++ {
+		if n > 1 && !slices.ContainsFunc(s.ranks, func(w *worker) bool { return w.leaving != nil && w.by == n }) {
+			s.notices[process] = append(s.notices[process], func(e *engine.Engine) { e.Place(n) })
+		}
+	}
 	return e
 }
 
@@ -302,8 +334,12 @@ func (s *survival) fault() error {
 	dead := 0
 	for range 1 + s.rng.IntN(2) {
 		w := s.ranks[s.rng.IntN(len(s.ranks))]
-		if w.box == nil || w.leaving != nil || s.spare() < 0 {
+		if w.box == nil || s.spare() < 0 {
 			continue
+		}
+		if w.leaving != nil {
+			s.nothing(w.by)
+			s.tally.Leaving++
 		}
 		s.engines[s.places[w.rank]].Close()
 		s.engines[s.places[w.rank]] = nil
@@ -342,13 +378,12 @@ func (s *survival) recover(w *worker) error {
 	s.tally.Replayed += len(s.choices[w.rank])
 	s.begin(w)
 	s.tally.Recoveries++
-	s.tell(to, w.rank, old, true)
+	s.tell(s.epoch, to, w.rank, old, true)
 	return nil
 }
 
-// tell has every other process told where rank r is, sometime.
-func (s *survival) tell(to int, r topology.Rank, old int, lost bool) {
-	epoch := s.epoch
+// tell has every other process told where rank r is by a map, sometime.
+func (s *survival) tell(epoch topology.Epoch, to int, r topology.Rank, old int, lost bool) {
 	for p, e := range s.engines {
 		if e != nil && p != to {
 			s.notices[p] = append(s.notices[p], func(e *engine.Engine) {
@@ -357,6 +392,15 @@ func (s *survival) tell(to int, r topology.Rank, old int, lost bool) {
 				}
 				e.Place(epoch, engine.Placement{Rank: r, Process: to, Lost: lost})
 			})
+		}
+	}
+}
+
+// nothing has every process told that the map of that epoch is the one before it.
+func (s *survival) nothing(epoch topology.Epoch) {
+	for p, e := range s.engines {
+		if e != nil {
+			s.notices[p] = append(s.notices[p], func(e *engine.Engine) { e.Place(epoch) })
 		}
 	}
 }
@@ -376,6 +420,13 @@ func (s *survival) work(w *worker) error {
 	case w.at:
 		if moved, err := s.safePoint(w); moved || err != nil {
 			return err
+		}
+	}
+	if w.at && s.unsteady {
+		w.acc += uint64(s.rng.IntN(3))
+		for i := range w.sends {
+			o := &w.sends[i]
+			o.body = text(w.acc, int(o.m.Peer), int(o.m.Tag), len(o.body))
 		}
 	}
 	if w.at && s.wild {
@@ -404,7 +455,8 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		w.leaving = &d
+		s.epoch++
+		w.leaving, w.by = &d, s.epoch
 		return true, nil
 	case 1, 2:
 		if s.level < Crashes || w.box.Replaying() {
@@ -437,8 +489,7 @@ func (s *survival) leave(w *worker) error {
 	e := s.engines[s.places[w.rank]]
 	if !w.leaving.Ready() {
 		if s.rng.IntN(200) == 0 {
-			w.leaving.Undo(errors.New("enough"))
-			w.leaving = nil
+			s.undo(w)
 			s.tally.Undone++
 			return nil
 		}
@@ -447,14 +498,15 @@ func (s *survival) leave(w *worker) error {
 	}
 	to := s.spare()
 	if to < 0 {
-		w.leaving.Undo(errors.New("no spare"))
-		w.leaving = nil
+		s.undo(w)
 		return nil
 	}
-	old := s.places[w.rank]
-	s.epoch++
+	old, epoch := s.places[w.rank], w.by
+	if epoch < s.epoch {
+		s.tally.Overtaken++
+	}
 	posts, polls := w.box.Chosen()
-	c, err := w.leaving.End(to, s.epoch)
+	c, err := w.leaving.End(to, epoch)
 	if err != nil {
 		return err
 	}
@@ -464,7 +516,7 @@ func (s *survival) leave(w *worker) error {
 	}
 	s.places[w.rank] = to
 	there := s.start(to)
-	if w.box, err = there.Adopt(c, s.epoch); err != nil {
+	if w.box, err = there.Adopt(c, epoch); err != nil {
 		return err
 	}
 	again := s.choices[w.rank]
@@ -473,7 +525,7 @@ func (s *survival) leave(w *worker) error {
 	s.choices[w.rank] = again
 	w.leaving, w.pending, w.taken = nil, nil, nil
 	s.tally.Moves++
-	s.tell(to, w.rank, old, false)
+	s.tell(epoch, to, w.rank, old, false)
 	return nil
 }
 
@@ -494,6 +546,13 @@ func (s *survival) dice(w *worker) uint64 {
 		w.box.Decided(0, n)
 	}
 	return n
+}
+
+// undo has a rank stay that was to leave.
+func (s *survival) undo(w *worker) {
+	w.leaving.Undo(errors.New("enough"))
+	w.leaving = nil
+	s.nothing(w.by)
 }
 
 // begin readies the next iteration.
@@ -532,7 +591,7 @@ func (s *survival) progress(w *worker) error {
 	if w.begun < len(w.sends) && s.rng.IntN(2) == 0 { // in order, as the same program does it
 		o := &w.sends[w.begun]
 		key := [3]int{w.iteration, int(w.rank), w.begun}
-		if was, again := s.sent[key]; again && was != fold(0, o.body) {
+		if was, again := s.sent[key]; again && !s.unsteady && was != fold(0, o.body) {
 			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
 		}
 		s.sent[key] = fold(0, o.body)
@@ -577,7 +636,7 @@ func (s *survival) progress(w *worker) error {
 		for _, o := range w.receives {
 			w.acc = fold(w.acc, o.buf)
 		}
-		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild {
+		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild && !s.unsteady {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)
 		}
 		w.iteration++
@@ -690,22 +749,13 @@ func length(seed uint64, iteration, from, to, k int) int {
 }
 
 func text(acc uint64, to, k, size int) []byte {
-	b := make([]byte, size)
+	b := make([]byte, (size+7)/8*8)
 	x := mix(acc, uint64(to), uint64(k))
-	for i := range b {
-		b[i] = byte(x >> (i % 8 * 8))
-		if i%8 == 7 {
-			x = x*6364136223846793005 + 1442695040888963407
-		}
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], x)
+		x = x*6364136223846793005 + 1442695040888963407
 	}
-	return b
+	return b[:size]
 }
 
-func fold(acc uint64, b []byte) uint64 {
-	h := fnv.New64a()
-	var s [8]byte
-	binary.LittleEndian.PutUint64(s[:], acc)
-	h.Write(s[:])
-	h.Write(b)
-	return h.Sum64()
-}
+func fold(acc uint64, b []byte) uint64 { return xxhash.Sum64(b)*31 + acc*6364136223846793005 + 1 }

@@ -37,13 +37,20 @@ func (g *guest) end(welcome bool) {
 	})
 }
 
-// crowded tells whether a newcomer must first show that he receives at his
-// address.
-func (e *Endpoint) crowded(net.Addr) bool { return e.unfinished.Load() >= int64(e.opt.Handshakes/4) }
+// doubt is asked of each datagram that would begin a connection and does not show that
+// its sender receives at from. It tells whether he must do that first.
+func (e *Endpoint) doubt(from net.Addr) bool {
+	spent := e.guard.Charge(from)
+	return spent || e.unfinished.Load() >= int64(e.opt.Handshakes/4)
+}
 
 // knock counts a handshake that begins, or refuses it. ctx ends when the
 // connection does.
-func (e *Endpoint) knock(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
+func (e *Endpoint) knock(ctx context.Context, from *quic.ClientInfo) (context.Context, error) {
+	// Others have been charged by doubt. One token can begin many connections.
+	if from.AddrVerified && e.guard.Charge(from.RemoteAddr) {
+		return nil, errCrowd
+	}
 	if e.unfinished.Add(1) > int64(e.opt.Handshakes) {
 		e.unfinished.Add(-1)
 		return nil, errCrowd
@@ -100,6 +107,7 @@ func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
 	if hellos[0].ID != hellos[1].ID || hellos[0].Addr != hellos[1].Addr {
 		return false
 	}
+	e.guard.Member(q.RemoteAddr())
 	select { // before the answer, so that who was accepted is not refused
 	case e.seats <- struct{}{}:
 	case <-ctx.Done():

@@ -84,6 +84,7 @@ func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error
 	}
 	tr := e.sockets[len(e.sockets)-1].tr
 	e.mu.Unlock()
+	e.guard.Member(to) // or its answers might be dropped
 	for end := time.Now().Add(e.opt.Patience); ; {
 		q, err := tr.Dial(ctx, to, e.tls, e.config(-1, e.opt.Patience))
 		if err == nil || !crowd(err) || time.Now().After(end) {

@@ -7,6 +7,9 @@
 // recognised, and the dialer moves to another of its own addresses when the one
 // it had is gone.
 //
+// Who begins too many connections, and is not known to be where a member is, is
+// shut out by the kernel, as package gate does it.
+//
 // Between a message and its receiver are goroutines, those of quic-go and one of
 // each lane: that costs some tens of microseconds, which TCP does not.
 package quic
@@ -18,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -25,6 +29,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/internal/streams"
 )
@@ -92,6 +97,7 @@ type Endpoint struct {
 	seats   chan struct{} // one for each connection in backlog, taken before its answer
 	life    context.Context
 	stop    context.CancelFunc // called by Close
+	guard   *gate.Guard
 	running sync.WaitGroup
 
 	strangers  atomic.Uint64
@@ -128,6 +134,7 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 		seats:   make(chan struct{}, backlogLen),
 		open:    make(map[*streams.Conn]struct{}),
 		dialed:  make(map[*streams.Conn]*quic.Conn),
+		guard:   gate.NewGuard(),
 	}
 	e.life, e.stop = context.WithCancel(context.Background())
 	if _, err := e.bind(ctx, o.Listen, o.Advertise); err != nil {
@@ -162,9 +169,13 @@ func (e *Endpoint) bind(ctx context.Context, listen, advertise string) (*socket,
 		return nil, fmt.Errorf("listen %s:%s: %q cannot be advertised: use host:port", Name, listen, advertise)
 	}
 	quiet()
-	s.tr = &quic.Transport{Conn: patient{s.udp}, ConnContext: e.knock, VerifySourceAddress: e.crowded}
+	s.tr = &quic.Transport{Conn: patient{s.udp}, ConnContext: e.knock, VerifySourceAddress: e.doubt}
 	conf := e.config(2, e.opt.Patience/2)
 	conf.GetConfigForClient = func(*quic.ClientInfo) (*quic.Config, error) { return e.config(2, e.silence()), nil }
+	if err := e.guard.Watch(s.udp); err != nil {
+		pc.Close()
+		return nil, fmt.Errorf("listen %s: guard the socket: %w", addr, err)
+	}
 	if s.ln, err = s.tr.Listen(e.tls, conf); err != nil {
 		pc.Close()
 		return nil, fmt.Errorf("listen %s: %w", addr, err)
@@ -223,8 +234,19 @@ func (e *Endpoint) Addr() transport.Addr {
 }
 
 // Strangers is how many began a handshake and were refused or did not complete
-// it.
+// it. It leaves out those that the kernel dropped for who had tried too often.
 func (e *Endpoint) Strangers() uint64 { return e.strangers.Load() }
+
+// Expect implements transport.Expecter.
+func (e *Endpoint) Expect(peers []transport.Addr) {
+	var from []netip.Addr
+	for _, p := range peers {
+		if at, err := netip.ParseAddrPort(p.Local()); err == nil && p.Network() == Name {
+			from = append(from, at.Addr())
+		}
+	}
+	e.guard.Expect(from...)
+}
 
 func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 	if e.life.Err() != nil {
@@ -260,6 +282,7 @@ func (e *Endpoint) Close() error {
 		for _, s := range e.sockets { // nobody adds any more
 			s.close()
 		}
+		e.guard.Close()
 	}
 	e.running.Wait()
 	return nil

@@ -1,0 +1,197 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// A survivor is a job on this machine whose processes are killed. What is known of
+// it comes from its events.
+type survivor struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	pipe           *os.File // from which its events are read
+	dir            string
+	readers        sync.WaitGroup
+	done           chan struct{} // closed when it has ended
+	err            error         // how; set before done is closed
+
+	mu      sync.Mutex // guards what follows
+	state   events.State
+	ready   map[int]bool   // processes that others can reach
+	arrived map[int]bool   // ranks that go on, or that nothing happened to
+	killed  map[int]bool   // processes
+	past    []events.Event // but readings
+	changed chan struct{}  // closed, and replaced, with each event
+}
+
+// start starts mpivrun with options and a program.
+func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *survivor, err error) {
+	s = &survivor{done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
+	if s.dir, err = os.MkdirTemp("", "mpivtrials-"); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(s.dir, "events")
+	if err = syscall.Mkfifo(name, 0o600); err == nil {
+		s.pipe, err = os.OpenFile(name, os.O_RDWR, 0) // for writing, too: opening it waits for nobody then
+	}
+	if err == nil {
+		s.cmd = exec.CommandContext(ctx, mpivrun, append([]string{"-q", "--events", name}, options...)...)
+		s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
+		s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
+		s.cmd.WaitDelay = 10 * time.Second
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		s.pipe.Close()
+		os.RemoveAll(s.dir)
+		return nil, err
+	}
+	s.readers.Go(s.listen)
+	go func() {
+		defer close(s.done)
+		s.err = s.cmd.Wait()
+		s.pipe.SetReadDeadline(time.Now().Add(time.Second)) // the last event says that it is the last
+		s.readers.Wait()
+		s.pipe.Close()
+		os.RemoveAll(s.dir)
+	}()
+	return s, nil
+}
+
+// listen reads events until the last.
+func (s *survivor) listen() {
+	in := bufio.NewReader(s.pipe)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		e, err := events.Parse(line)
+		if err != nil {
+			continue
+		}
+		s.mu.Lock()
+		s.state.Apply(e)
+		switch {
+		case e.Kind == events.ProcessReady:
+			s.ready[*e.Process] = true
+		case e.Kind == events.AllReady:
+			for r := range s.state.Job.Ranks {
+				s.arrived[r] = true
+			}
+		case e.Kind == events.RankMoved:
+			s.arrived[*e.Rank] = false
+		case e.Kind == events.RankArrived:
+			s.arrived[*e.Rank] = true
+		}
+		if e.Kind != events.ProcessReading && e.Kind != events.LinkPath {
+			s.past = append(s.past, e)
+		}
+		close(s.changed)
+		s.changed = make(chan struct{})
+		s.mu.Unlock()
+		if e.Kind == events.JobEnded {
+			return
+		}
+	}
+}
+
+// Errors of await.
+var (
+	errOver     = errors.New("the job has ended")
+	errPatience = errors.New("it has not come about in time")
+)
+
+// await waits until ready, which is called with the lock held, is true.
+func (s *survivor) await(ctx context.Context, patience time.Duration, ready func() bool) error {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		ok, changed := ready(), s.changed
+		s.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return errPatience
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.done:
+			return errOver
+		}
+	}
+}
+
+// pause waits for d.
+func (s *survivor) pause(ctx context.Context, d time.Duration) error {
+	if err := s.await(ctx, d, func() bool { return false }); !errors.Is(err, errPatience) {
+		return err
+	}
+	return nil
+}
+
+// runningLocked tells whether all ranks have begun and none has finished.
+func (s *survivor) runningLocked() bool {
+	if s.state.Phase != events.PhaseRunning {
+		return false
+	}
+	for _, p := range s.state.Processes {
+		if len(p.Finished) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// sparesLocked is the processes that can take a rank.
+func (s *survivor) sparesLocked() (free []int) {
+	for i, p := range s.state.Processes {
+		if len(p.Ranks) == 0 && p.Phase == events.PhaseRunning && s.ready[i] && !s.killed[i] {
+			free = append(free, i)
+		}
+	}
+	return free
+}
+
+// ofLocked is the process that has a rank; -1: it has been killed.
+func (s *survivor) ofLocked(rank int) int {
+	return slices.IndexFunc(s.state.Processes, func(p events.Process) bool { return slices.Contains(p.Ranks, rank) && !s.killed[p.Index] })
+}
+
+// signalLocked sends sig to a process of the job, which is known to run.
+func (s *survivor) signalLocked(process int, sig syscall.Signal) error {
+	p := s.state.Processes[process]
+	if p.Phase == events.PhaseExited || s.killed[process] || p.PID == 0 {
+		return fmt.Errorf("process %d does not run", process)
+	}
+	s.killed[process] = sig == syscall.SIGKILL
+	return syscall.Kill(p.PID, sig)
+}
+
+// move moves a rank as mpivrun move does.
+func (s *survivor) move(rank int) error {
+	s.mu.Lock()
+	name := s.state.Job.Name
+	s.mu.Unlock()
+	_, err := agent.Ask(filepath.Join(agent.RuntimeDir(), name), agent.Question{Op: "move", Rank: rank})
+	return err
+}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// A fakeBreaker notes what it is asked for.
+type fakeBreaker struct {
+	mu    sync.Mutex // guards what follows
+	asked []string
+}
+
+func (b *fakeBreaker) note(what string, f chaos.Fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, what+" "+f.What())
+}
+
+func (b *fakeBreaker) Prepare(f chaos.Fault, busy []string) (chaos.Fault, error) {
+	if f.Host == "Q" {
+		return f, errors.New("there is no host Q")
+	}
+	if f.Kind == chaos.KindFlood {
+		f.Attacker = "not-" + busy[0]
+	}
+	return f, nil
+}
+
+func (b *fakeBreaker) Begin(f chaos.Fault) error {
+	b.note("begin", f)
+	if f.Host == "W" {
+		return errors.New("the cable of W is stuck")
+	}
+	return nil
+}
+
+func (b *fakeBreaker) End(f chaos.Fault) (string, error) {
+	b.note("end", f)
+	return "it was wet", nil
+}
+
+func TestFaultsOfHosts(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "wait")
+	b := &fakeBreaker{}
+	history := filepath.Join(j.Runtime, "history")
+	j.Breaker, j.ChaosHistory, j.Events, j.Timeout = b, history, filepath.Join(j.Runtime, "events"), 700*time.Millisecond
+	var err error
+	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 100ms; cut W@60ms; flood X@300ms; cut Y@1h")
+	require.NoError(t, err)
+	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
+
+	require.Equal(t, []string{"begin slow X 5mbit", "begin cut W", "end slow X 5mbit", "begin flood X from not-here", "end flood X from not-here"}, b.asked)
+	f, err := os.Open(history)
+	require.NoError(t, err)
+	defer f.Close()
+	h, err := chaos.ReadHistory(f)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range h {
+		got = append(got, r.Fault+" "+string(r.Step)+" "+r.Text)
+	}
+	require.Equal(t, []string{
+		"slow X 5mbit@50ms for 100ms begun ", "cut W@60ms refused the cable of W is stuck", "slow X 5mbit@50ms for 100ms ended it was wet",
+		"flood X from not-here@300ms begun ", "cut Y@1h missed the job ends", "flood X from not-here@300ms ended it was wet",
+	}, got)
+
+	text, err := os.ReadFile(j.Events)
+	require.NoError(t, err)
+	var told []string
+	for line := range strings.Lines(string(text)) {
+		e, err := events.Parse([]byte(line))
+		require.NoError(t, err)
+		if e.Kind == events.FaultOrdered {
+			told = append(told, e.Fault.Fault+" "+e.Fault.Step)
+		}
+	}
+	require.Len(t, told, len(got))
+	for i := range told {
+		require.Contains(t, got[i], told[i])
+	}
+	require.Contains(t, errs.String(), "mpivrun: chaos: slow X 5mbit@50ms for 100ms: ended: it was wet\n")
+	require.Contains(t, errs.String(), "mpivrun: chaos: the job ends before 1 of 4 faults\n")
+}
+
+func TestFaultsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		spec, says string
+		change     func(j *Job)
+	}{
+		{"kill 2@1s", "--chaos: kill 2@1s: the job has ranks 0 to 1", func(*Job) {}},
+		{"cut X@1s", "--chaos: cut X@1s: it needs a lab", func(*Job) {}},
+		{"cut Q@1s", "--chaos: cut Q@1s: there is no host Q", func(j *Job) { j.Breaker = &fakeBreaker{} }},
+		{"move 1@1s", "say --spares 1", func(*Job) {}},
+		{"move 1@1s", "--survive none", func(j *Job) { j.Options.Survive = "none" }},
+		{"move 1 to b@1s", "the job has no process on host b", func(j *Job) { j.Spares = 1 }},
+	} {
+		j, _, _ := jobOf(t, 2, "finish")
+		c.change(&j)
+		var err error
+		j.Chaos, err = chaos.Parse(c.spec)
+		require.NoError(t, err)
+		_, err = Start(j)
+		require.ErrorContains(t, err, c.says, c.spec)
+		var code *ExitError
+		require.ErrorAs(t, err, &code)
+		require.Equal(t, 2, code.Code)
+	}
+}

@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+// Jobs of real programs, whose processes are killed and whose ranks are moved.
+
+func init() {
+	for name, p := range map[string]turns{
+		"turns":                     {state: true, safe: true},
+		"turns without a State":     {},
+		"turns without safe points": {state: true},
+		"turns, and 1 dies of it":   {state: true, safe: true, dies: true},
+	} {
+		members[name] = func(*member) { mpiv.Main(p.run) }
+	}
+}
+
+// turns is a program in which each rank passes a number on, again and again. What
+// comes out hangs on every message and on their order.
+type turns struct {
+	state bool // it protects its variables
+	safe  bool // it has safe points
+	dies  bool // rank 1 kills its process, always in the same turn
+}
+
+const turnsOf = 200 // each some milliseconds
+
+func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
+	turn, sum := 0, []uint64{uint64(world.Rank())}
+	if p.state {
+		world.State().Protect("turn", &turn)
+		world.State().Protect("sum", &sum)
+		if err := world.State().Restore(ctx); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("rank %d begins in turn %d\n", world.Rank(), turn)
+	size := world.Size()
+	for got := []uint64{0}; turn < turnsOf; turn++ {
+		if p.safe {
+			if err := world.State().SafePoint(ctx); err != nil {
+				return err
+			}
+		}
+		if p.dies && world.Rank() == 1 && turn == 20 {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		if _, err := mpiv.Sendrecv(ctx, world, sum, (world.Rank()+1)%size, 1, got, (world.Rank()+size-1)%size, 1); err != nil {
+			return err
+		}
+		sum[0] = 31*sum[0] + got[0] + uint64(turn)
+		time.Sleep(2 * time.Millisecond)
+	}
+	all := make([]uint64, size)
+	if err := mpiv.Gather(ctx, world, sum, all, 0); err != nil {
+		return err
+	}
+	if world.Rank() == 0 {
+		fmt.Printf("result %x\n", all)
+	}
+	return nil
+}
+
+// result is what turns prints at its end for so many ranks.
+func result(ranks int) string {
+	sums := make([]uint64, ranks)
+	for r := range sums {
+		sums[r] = uint64(r)
+	}
+	for turn := range turnsOf {
+		before := append([]uint64(nil), sums...)
+		for r := range sums {
+			sums[r] = 31*before[r] + before[(r+ranks-1)%ranks] + uint64(turn)
+		}
+	}
+	return fmt.Sprintf("result %x\n", sums)
+}
+
+// A trial is a job that runs.
+type trial struct {
+	*testing.T
+	*Agent
+	job       Job
+	out, errs *buffer
+}
+
+func try(t *testing.T, ranks, spares int, survive, do string) *trial {
+	t.Helper()
+	j, out, errs := jobOf(t, ranks, do)
+	j.Spares, j.Options.Survive, j.Options.Snapshot = spares, survive, 20*time.Millisecond
+	a, err := Start(j)
+	require.NoError(t, err)
+	out.await(t, "begins in turn 0", ranks)
+	return &trial{t, a, j, out, errs}
+}
+
+// in runs f in the agent's loop.
+func (tr *trial) in(f func()) {
+	done := make(chan struct{})
+	tr.post(func() { f(); close(done) })
+	select {
+	case <-done:
+	case <-tr.done:
+		tr.Fatalf("the job has ended: %s", tr.errs)
+	}
+}
+
+// saved waits until there is a snapshot of each rank, and all spares are ready.
+func (tr *trial) saved() *trial {
+	tr.Helper()
+	tr.until(func() bool {
+		for _, p := range tr.processes {
+			if !p.joined {
+				return false
+			}
+		}
+		return len(tr.survival.snapshots) == tr.job.Programs[0].Ranks
+	})
+	return tr
+}
+
+// kill kills the processes of ranks at once, or a spare: -1; and waits until ranks have
+// other processes, and there are as many spares as before.
+func (tr *trial) kill(ranks ...int) {
+	tr.Helper()
+	var killed []*process
+	tr.in(func() {
+		for _, r := range ranks {
+			p := tr.processOf(r)
+			if r < 0 {
+				p = tr.spareFor(tr.processes[0], nil)
+			}
+			if p != nil && syscall.Kill(p.pid, syscall.SIGKILL) == nil {
+				killed = append(killed, p)
+			}
+		}
+	})
+	require.Len(tr, killed, len(ranks))
+	tr.until(func() bool {
+		for i, p := range killed {
+			if ranks[i] >= 0 && tr.processOf(ranks[i]) == p || !p.exited {
+				return false
+			}
+		}
+		spares := 0
+		for _, p := range tr.processes {
+			if len(p.ranks) == 0 && p.joined && !p.exited {
+				spares++
+			}
+		}
+		return spares >= tr.job.Spares
+	})
+}
+
+// until waits until f, which is run in the agent's loop, is true, or the job ends.
+func (tr *trial) until(f func() bool) {
+	tr.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var now bool
+		tr.in(func() { now = f() })
+		if now {
+			return
+		}
+		if time.Now().After(end) {
+			tr.Fatalf("it did not come so far in 20 s; said %s", tr.errs)
+		}
+	}
+}
+
+func (tr *trial) moveRank(r int) error {
+	_, err := Ask(tr.crew.dir.path, Question{Op: "move", Rank: r})
+	return err
+}
+
+// endsWell waits for the job, which is to print what it would have if nothing had
+// happened.
+func (tr *trial) endsWell() {
+	tr.Helper()
+	require.Zero(tr, tr.Wait(), "said %s", tr.errs)
+	require.Equal(tr, 1, strings.Count(tr.out.String(), "result "))
+	require.Contains(tr, tr.out.String(), result(tr.job.Programs[0].Ranks))
+}
+
+func TestRanksOutliveTheirProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		kills [][]int // one after the other, each at once
+		says  []string
+	}{
+		{"one is killed", [][]int{{1}}, []string{"killed by signal 9", "rank 1 goes on from snapshot "}},
+		{"the first is killed", [][]int{{0}}, []string{"rank 0 goes on from snapshot "}},
+		{"one is killed, and again where it went", [][]int{{1}, {1}}, []string{"in process 4", "rank 1 goes on from snapshot "}},
+		{"two are killed at once", [][]int{{1, 2}}, []string{"rank 1 goes on from", "rank 2 goes on from"}},
+		{"a spare is killed", [][]int{{-1}}, nil},
+		{"all that can be, one after the other", [][]int{{0}, {1}, {2}, {-1}}, []string{"rank 0 goes on from", "rank 1 goes on from", "rank 2 goes on from"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := try(t, 4, 2, "crashes", "turns").saved()
+			for _, ranks := range c.kills {
+				tr.kill(ranks...)
+			}
+			tr.endsWell()
+			for _, s := range c.says {
+				require.Contains(t, tr.errs.String(), s)
+			}
+		})
+	}
+}
+
+func TestRanksMove(t *testing.T) {
+	for _, survive := range []string{"moves", "crashes"} {
+		t.Run(survive, func(t *testing.T) {
+			tr := try(t, 3, 3, survive, "turns")
+			for _, r := range []int{2, 0, 2} {
+				require.NoError(t, tr.moveRank(r))
+			}
+			tr.endsWell()
+			require.Greater(t, strings.Count(tr.out.String(), "rank 2 begins"), 2)
+		})
+	}
+}
+
+func TestWhatHasNoStateBeginsAgain(t *testing.T) {
+	tr := try(t, 3, 1, "crashes", "turns without a State")
+	tr.kill(1)
+	tr.endsWell()
+	require.Contains(t, tr.errs.String(), "rank 1 goes on from the beginning")
+	require.Equal(t, 2, strings.Count(tr.out.String(), "rank 1 begins in turn 0"))
+}
+
+func TestWithoutASpareTheJobEnds(t *testing.T) {
+	tr := try(t, 3, 0, "crashes", "turns")
+	tr.in(func() { syscall.Kill(tr.processOf(1).pid, syscall.SIGKILL) })
+	require.Equal(t, 137, tr.Wait())
+	require.Contains(t, tr.errs.String(), "rank 1 on host here was killed by signal 9")
+	require.Contains(t, tr.errs.String(), "there is no spare process left for it (--spares)")
+	require.NotContains(t, tr.out.String(), "result")
+}
+
+func TestAtLevelMovesADeathEndsTheJob(t *testing.T) {
+	tr := try(t, 3, 1, "moves", "turns")
+	tr.in(func() { syscall.Kill(tr.processOf(1).pid, syscall.SIGKILL) })
+	require.Equal(t, 137, tr.Wait())
+	require.NotContains(t, tr.errs.String(), "goes on")
+}
+
+func TestARankThatAlwaysDiesIsGivenUp(t *testing.T) {
+	j, out, errs := jobOf(t, 3, "turns, and 1 dies of it")
+	j.Spares, j.Options.Survive, j.Options.Snapshot = livesMost, "crashes", time.Minute // it dies faster than spares start
+	require.Equal(t, 137, runJob(t, j), "said %s", errs)
+	require.Contains(t, errs.String(), fmt.Sprintf("%d times now since rank 1 was last saved, so another life will not help", livesMost+1))
+	require.Equal(t, livesMost+1, strings.Count(out.String(), "rank 1 begins in turn 0"))
+	require.NotContains(t, out.String(), "result")
+}
+
+func TestMovesThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		name, survive, do string
+		spares, rank      int
+		says              string
+	}{
+		{"no spare", "moves", "turns", 0, 1, "there is no spare process: start the job with --spares"},
+		{"no such rank", "moves", "turns", 1, 3, "there is no rank 3"},
+		{"not at level none", "none", "turns", 0, 1, "the job runs with --survive none: its ranks cannot be moved"},
+		{"no safe point", "moves", "turns without safe points", 1, 1, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := try(t, 3, c.spares, c.survive, c.do)
+			err := tr.moveRank(c.rank)
+			if c.says == "" { // it ends before a safe point would have to be there
+				require.Error(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
+			tr.endsWell()
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// A rank that goes on from a snapshot sends again what others have had. If that is
+// not what they have had, the program is not deterministic, and nothing that comes
+// of it could be trusted. So who receives remembers a sum of each message, and
+// compares.
+
+// A NondeterminismError: a rank that went on from a snapshot has sent another message
+// than in its life before.
+type NondeterminismError struct {
+	Rank, To topology.Rank
+	Message  uint64 // its number among those of Rank to To
+}
+
+func (e *NondeterminismError) Error() string {
+	return fmt.Sprintf("the program is not deterministic: rank %d, which goes on from a snapshot, has sent rank %d another message %d than before its process died; what a rank sends may hang on its state, its messages and its rank alone, not on time, chance, goroutines or the order of a map", e.Rank, e.To, e.Message)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sumOf is of a message: its body, and what it is matched by. Never 0.
+func sumOf(h *wire.Header, body []byte) uint32 {
+	var match [8]byte
+	binary.LittleEndian.PutUint32(match[:], h.Context)
+	binary.LittleEndian.PutUint32(match[4:], uint32(h.Tag))
+	return max(crc32.Update(crc32.Checksum(match[:], castagnoli), castagnoli, body), 1)
+}
+
+// sums is those of the last messages of a stream, by number. 0: not known.
+type sums struct {
+	ring []uint32
+	last uint64 // the newest
+}
+
+// sumsMost is how many are remembered of a stream.
+const sumsMost = 1 << 16
+
+// add notes that of message seq, which follows the last.
+func (s *sums) add(seq uint64, sum uint32) {
+	if n := uint64(len(s.ring)); seq >= n && n < sumsMost {
+		ring := make([]uint32, max(64, 2*n))
+		for i := s.last - min(s.last, n-1); i <= s.last && n > 0; i++ {
+			ring[i%uint64(len(ring))] = s.ring[i%n]
+		}
+		s.ring = ring
+	}
+	s.ring[seq%uint64(len(s.ring))] = sum
+	s.last = seq
+}
+
+// at is that of message seq; 0 if it is not known.
+func (s *sums) at(seq uint64) uint32 {
+	if seq > s.last || s.last-seq >= uint64(len(s.ring)) {
+		return 0
+	}
+	return s.ring[seq%uint64(len(s.ring))]
+}
+
+// remember notes what message h of s was; body nil: it is not known.
+func (l *link) remember(s *stream, h *wire.Header, body []byte) {
+	if l.replay {
+		sum := uint32(0)
+		if body != nil {
+			sum = sumOf(h, body)
+		}
+		s.sums.add(h.Seq, sum)
+	}
+}
+
+// compare fails the engine if a repeated message is another than it was.
+func (l *link) compare(s *stream, h *wire.Header, sum uint32) {
+	if was := s.sums.at(h.Seq); l.replay && was != 0 && was != sum {
+		l.e.fail(&NondeterminismError{Rank: h.Source, To: h.Dest, Message: h.Seq}, false)
+	}
+}

@@ -1,0 +1,111 @@
+package mpiv
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWrongUsesOfAState(t *testing.T) {
+	type step func(ctx context.Context, c *Comm) error
+	restore := func(ctx context.Context, c *Comm) error { return c.State().Restore(ctx) }
+	safePoint := func(ctx context.Context, c *Comm) error { return c.State().SafePoint(ctx) }
+	dup := func(ctx context.Context, c *Comm) error {
+		_, err := Dup(ctx, c)
+		return err
+	}
+	irecv := func(_ context.Context, c *Comm) error {
+		Irecv(c, make([]int, 1), c.Rank(), 5)
+		return nil
+	}
+	protect := func(name string, ptr any) step {
+		return func(_ context.Context, c *Comm) error {
+			c.State().Protect(name, ptr)
+			return nil
+		}
+	}
+	send := func(ctx context.Context, c *Comm) error { return Send(ctx, c, []int{1}, c.Rank(), 5) }
+
+	for _, c := range []struct {
+		name  string
+		steps []step // the last fails
+		says  string
+	}{
+		{"Restore twice", []step{restore, restore}, "Restore is called twice"},
+		{"no Restore", []step{safePoint}, "call Restore before it"},
+		{"Protect after Restore", []step{restore, protect("late", new(int)), safePoint}, `"late" is protected after Restore (state_test.go:`},
+		{"a communicator after Restore", []step{restore, dup, safePoint}, "a communicator was made after Restore, and would be lost; make it before, or Free it"},
+		{"a message before Restore", []step{send, restore}, "1 messages were sent before Restore beside those that make communicators; send them after it, where First is true"},
+		{"a pending request", []step{restore, irecv, safePoint}, "a receive from rank 0 with tag 5 is pending or was not waited for (1 in all)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Run(t.Context(), 1, Options{Check: true}, func(ctx context.Context, world *Comm) error {
+				last := len(c.steps) - 1
+				for _, s := range c.steps[:last] {
+					require.NoError(t, s(ctx, world))
+				}
+				return c.steps[last](ctx, world)
+			})
+			require.ErrorIs(t, err, ErrState)
+			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, err, "(state_test.go:")
+		})
+	}
+}
+
+func TestWhatCannotBeProtectedIsSaidByRestore(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ptr  any
+		says string
+	}{
+		{"no pointer", 7, "pass the address of the variable, not int"},
+		{"a nil pointer", (*int)(nil), "pass the address of the variable, not *int"},
+		{"a channel", new(chan int), "chan"},
+		{"a function", new(func()), "func"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Run(t.Context(), 1, Options{}, func(ctx context.Context, world *Comm) error {
+				world.State().Protect("it", c.ptr)
+				return world.State().Restore(ctx)
+			})
+			require.ErrorContains(t, err, `protect "it" (state_test.go:`)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	t.Run("a name twice", func(t *testing.T) {
+		err := Run(t.Context(), 1, Options{}, func(ctx context.Context, world *Comm) error {
+			world.State().Protect("it", new(int))
+			world.State().Protect("it", new(int))
+			return world.State().Restore(ctx)
+		})
+		require.ErrorContains(t, err, `protect "it"`)
+	})
+}
+
+// Communicators made before Restore, and messages after it, are as they should be.
+func TestARankThatBegins(t *testing.T) {
+	runWorld(t, 4, func(ctx context.Context, world *Comm) error {
+		half, err := Split(ctx, world, world.Rank()%2, 0)
+		require.NoError(t, err)
+		turn := 3
+		s := half.State()
+		require.Same(t, world.State(), s, "the State is the rank's, not the Comm's")
+		s.Protect("turn", &turn)
+		require.NoError(t, s.Restore(ctx))
+		require.True(t, s.First())
+		require.Equal(t, 3, turn, "where a rank begins the variables stay as they are")
+		require.False(t, s.Due(), "nobody can move a rank of Run")
+
+		sum := []int{0}
+		require.NoError(t, Allreduce(ctx, half, []int{turn}, sum, Sum))
+		require.Equal(t, []int{6}, sum)
+		late, err := Dup(ctx, half)
+		require.NoError(t, err)
+		require.ErrorIs(t, s.SafePoint(ctx), ErrState)
+		require.NoError(t, late.Free())
+		require.NoError(t, s.SafePoint(ctx), "what was made late is free")
+		return nil
+	})
+}
