@@ -142,6 +142,7 @@ type Engine struct {
 	leaving departures // guarded by polling
 	beyond  []uint32   // maps that are known, above whole, ascending; guarded by polling
 	leftTo  []int      // processes to which ranks have left this one; guarded by polling
+	learned uint32     // counts the maps that it was told, in whatever order; guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
