@@ -109,13 +109,15 @@ func (e *Engine) awaited(r topology.Rank) int {
 	e.enter()
 	defer e.leave()
 	n := len(e.leaving[r])
-	for _, l := range e.links {
-		if l != nil && l != e.limbo && !e.cfg.Replay {
-			l.mu.Lock()
-			if l.dialing && l.conn == nil {
-				n++
+	if e.dials.Load() > 0 && !e.cfg.Replay {
+		for _, l := range e.links {
+			if l != nil {
+				l.mu.Lock()
+				if l.dialing && l.conn == nil {
+					n++
+				}
+				l.mu.Unlock()
 			}
-			l.mu.Unlock()
 		}
 	}
 	for _, l := range *e.active.Load() {
