@@ -25,6 +25,7 @@ type Life struct {
 	Box   *engine.Box
 	From  *Past // what it goes on from; nil: it begins
 	epoch topology.Epoch
+	told  chan struct{} // closed when the agent knows that the rank is here; nil if it did before
 
 	due    atomic.Bool // SafePoint has something to do
 	depart atomic.Pointer[control.Depart]
@@ -222,6 +223,9 @@ func (l *Life) Arrived(bytes int64) {
 		m.Stood = int64(time.Since(l.From.left))
 	}
 	l.From = nil
+	if l.told != nil {
+		<-l.told
+	}
 	l.p.agent.Send(control.Message{Arrived: &m})
 }
 

@@ -2,4 +2,4 @@
 
 package process
 
-func largePages([]byte) {}
+func readyPages([]byte) {}

@@ -215,8 +215,10 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
 		return m.fill(ctx, from, g, segments, parts[firstParts:])
 	}}
-	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch}})
+	l.told = make(chan struct{})
+	defer close(l.told)
 	m.p.live(l)
+	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch}})
 	return nil
 }
 
@@ -236,7 +238,7 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segment
 		case come[i] != nil:
 			copy(s, come[i])
 		default:
-			largePages(s)
+			readyPages(s)
 			at.Tag = partTag + firstParts + int32(i)
 			receives = append(receives, m.envoy.Irecv(at, s))
 		}
