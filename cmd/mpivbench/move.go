@@ -26,7 +26,7 @@ type journey struct {
 }
 
 // settle is the time between two moves.
-const settle = 3 * time.Millisecond
+const settle = 20 * time.Millisecond
 
 // move has rank 0 go back and forth between its process and a spare one. Its state
 // is two slices, half of a size each. The other ranks wait for it. The time of a move
