@@ -151,6 +151,7 @@ type Engine struct {
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
+	dials   atomic.Int32 // links that are being dialed
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
 	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long
@@ -269,13 +270,13 @@ func (e *Engine) Close() {
 	e.fail(ErrClosed, true)
 	e.done.Wait()
 	e.polling.Lock()
-	for _, l := range e.links {
-		if l != nil {
-			l.mu.Lock()
-			l.closeLocked()
-			l.mu.Unlock()
-		}
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		l.conn.Close()
+		l.conn = nil
+		l.mu.Unlock()
 	}
+	e.active.Store(new([]*link))
 	e.polling.Unlock()
 }
 

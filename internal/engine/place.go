@@ -101,7 +101,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 	to.mu.Lock()
 	if from.conn != nil && from.busyWith(r) {
 		from.detach() // in the middle of a message; the log has it
-		e.refreshActive()
+		e.refreshActive(from)
 	}
 	p.link.Store(to)
 	p.past = append(p.past, from)
