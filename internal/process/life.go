@@ -29,7 +29,6 @@ type Life struct {
 
 	due    atomic.Bool // SafePoint has something to do
 	depart atomic.Pointer[control.Depart]
-	until  atomic.Int64 // when depart is given up, Unix time in ns
 	save   atomic.Bool
 
 	area    *checkpoint.Area // nil before the first snapshot; owned by the rank
