@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress trials clean
+.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -71,6 +71,10 @@ bench-compress: ## what messages cost the compression: ranks against goroutines 
 	$(MAKE) --no-print-directory build
 	bin/compress --compare
 	bin/mpivrun -n 4 bin/compress --compare
+
+bench-survive: ## what surviving costs: levels against none, and live moves
+	$(MAKE) --no-print-directory build
+	tools/bench-survive >docs/experiments/results/survive-two-cores.md
 
 trials: ## the trials in the lab: claims, CSV and plots in out/trials; some ten minutes
 	tools/setup go iperf3 nft

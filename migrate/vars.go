@@ -76,8 +76,6 @@ type variable struct {
 	ptr  unsafe.Pointer // to the program's variable
 }
 
-func (v variable) value() reflect.Value { return reflect.NewAt(v.node.t, v.ptr).Elem() }
-
 // Protect adds the variable that ptr points to. The error is [ErrName] when name
 // is empty or used already, or [ErrType], which says what cannot travel and
 // where. Nothing is read: the variable may be set later.

@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 fields are set and read by reflection
+
 package migrate
 
 import (

@@ -34,6 +34,9 @@ func (o *options) bench(ctx context.Context, world *mpiv.Comm, ready time.Durati
 	if err := t.worlds.check(world.Size()); err != nil {
 		return &mpiv.ExitError{Code: codeUsage, Err: err}
 	}
+	if t.name == "move" {
+		return o.move(ctx, world, w)
+	}
 	if err := t.printHead(w); err != nil {
 		return err
 	}

@@ -66,6 +66,9 @@ func rows(t *testing.T, of *test, output string) []row {
 func TestEveryTestPrintsAFigureForEachSize(t *testing.T) {
 	for _, of := range tests {
 		for _, ranks := range []int{1, 2, 3, 4} {
+			if of.name == "move" { // there is nowhere to go
+				continue
+			}
 			if of.worlds.check(ranks) != nil {
 				continue
 			}

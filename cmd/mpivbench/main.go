@@ -5,6 +5,11 @@
 //
 //	mpivrun -n 2 --transport shm mpivbench latency -s 8,65536
 //
+// It has one test more, move: how long a live move of a rank takes, and for how long
+// the rank stands still, by the bytes of its state:
+//
+//	mpivrun -n 1 --spares 1 --survive moves mpivbench move -s 0,1048576
+//
 // It has one option more: -p PROFILE writes a CPU profile of each process to
 // PROFILE.PID. From such profiles `make profile` makes default.pgo, with which
 // the compiler puts the way of a short message together as it would be written
@@ -31,6 +36,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "mpivbench: %v\n%s", err, usage())
 		os.Exit(codeUsage)
 	}
+	o.agent = agentDir()
 	mpiv.Main(func(_ context.Context, world *mpiv.Comm) error {
 		stop, err := o.startProfile()
 		if err != nil {

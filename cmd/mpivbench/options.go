@@ -19,6 +19,7 @@ type options struct {
 	iters, warmup   int // for sizes up to large
 	window, threads int
 	profile         string // file for a CPU profile of each process; "": none
+	agent           string // directory of the job; "": there is no agent
 }
 
 func usage() string {

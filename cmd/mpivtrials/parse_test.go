@@ -89,7 +89,7 @@ func TestOptions(t *testing.T) {
 	o, err = parseOptions([]string{"all"})
 	require.NoError(t, err)
 	require.Len(t, o.trials, len(trials))
-	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"cuts", "-seed", "3"}} {
+	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}} {
 		_, err := parseOptions(bad)
 		require.Error(t, err, "%q", bad)
 	}

@@ -43,7 +43,10 @@ func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 		return 0, false
 	}
 	l.tried = max(l.tried, l.generation) + 1
-	l.dialing = true
+	if !l.dialing {
+		l.dialing = true
+		e.dials.Add(1)
+	}
 	return l.tried, true
 }
 
@@ -53,8 +56,9 @@ func (e *Engine) EndDial(process int, generation uint32) bool {
 	l := e.links[process]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.tried == generation {
+	if l.tried == generation && l.dialing {
 		l.dialing = false
+		e.dials.Add(-1)
 	}
 	return l.conn != nil
 }
@@ -127,7 +131,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	for r := range e.leaving {
 		l.askDepart(r)
 	}
-	e.refreshActive()
+	e.refreshActive(l)
 	e.armed.Store(false)
 	l.pump()
 	select {
@@ -220,7 +224,7 @@ func (l *link) lost(err error) {
 	}
 	l.mu.Unlock()
 	l.unplace()
-	l.e.refreshActive()
+	l.e.refreshActive(l)
 	if !again {
 		l.e.fail(&LostError{Process: l.process, Err: err}, false)
 	}
@@ -262,22 +266,13 @@ func (l *link) unplaceLocked() {
 	in.op, in.arrival = nil, nil
 }
 
-func (l *link) closeLocked() {
-	if l.conn == nil {
-		return
-	}
-	l.conn.Close()
-	l.conn = nil
-	l.e.refreshActive()
-}
-
-// refreshActive rebuilds the list of links that are polled. Polling is held.
-func (e *Engine) refreshActive() {
-	active := make([]*link, 0, len(e.links))
-	for _, l := range e.links {
-		if l != nil && l.conn != nil {
-			active = append(active, l)
-		}
+// refreshActive has l among the links that are polled if it has a connection, and
+// not if it has none. Polling is held.
+func (e *Engine) refreshActive(l *link) {
+	active := slices.DeleteFunc(slices.Clone(*e.active.Load()), func(o *link) bool { return o == l })
+	if l.conn != nil {
+		i, _ := slices.BinarySearchFunc(active, l.process, func(o *link, process int) int { return o.process - process })
+		active = slices.Insert(active, i, l)
 	}
 	e.active.Store(&active)
 	e.assisted.Store(slices.ContainsFunc(active, func(l *link) bool {

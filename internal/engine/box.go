@@ -29,6 +29,7 @@ type Box struct {
 	names      map[uint32]string // of contexts; replaced as a whole
 	abandoned  abandoned
 	choices    choices
+	entries    freeEntries
 	gone       bool // the rank has left the process
 }
 
@@ -374,7 +375,8 @@ func (b *Box) countLocked(from *Box, h *wire.Header, body []byte) {
 	b.streams.at(from.rank).got++
 	h.Seq = s.sent
 	if b.e.cfg.Replay {
-		x := &entry{header: *h, stream: s}
+		x := b.entries.take()
+		x.header, x.stream = *h, s
 		x.body = append(x.small[:0], body...)
 		s.keep(x)
 	}

@@ -105,6 +105,9 @@ func (b *Box) captureStream(s *stream) StreamState {
 	}
 	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers)}
 	slices.Sort(state.Offers)
+	if s.kept > 0 {
+		state.Log = make([]Logged, 0, s.kept)
+	}
 	for x := s.head; x != nil; x = x.snext {
 		h := x.header
 		h.Ack = 0

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
@@ -11,6 +12,7 @@ import (
 // Append writes c to the end of b.
 func (c *Capsule) Append(b []byte) []byte {
 	le := binary.LittleEndian
+	b = slices.Grow(b, c.size())
 	b = append(b, capsuleVersion)
 	b = le.AppendUint32(b, uint32(c.Rank))
 	b = le.AppendUint32(b, uint32(c.Epoch))
@@ -37,6 +39,23 @@ func (c *Capsule) Append(b []byte) []byte {
 }
 
 const capsuleVersion = 1
+
+// size is how many bytes Append writes, or a few more.
+func (c *Capsule) size() int {
+	const ofMessage = wire.HeaderLen + 9
+	n := 1 + 4*4 + 28*len(c.Streams)
+	for i := range c.Streams {
+		s := &c.Streams[i]
+		n += 8*len(s.Offers) + ofMessage*len(s.Log)
+		for k := range s.Log {
+			n += len(s.Log[k].Body)
+		}
+	}
+	for i := range c.Unread {
+		n += ofMessage + len(c.Unread[i].Body)
+	}
+	return n
+}
 
 func appendMessage(b []byte, h *wire.Header, body []byte, length int) []byte {
 	var header [wire.HeaderLen]byte

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -46,6 +47,10 @@ func (d Departure) End(to int, epoch topology.Epoch) (*Capsule, error) {
 // Undo has the rank stay. The error wraps cause, and says who has not answered.
 func (d Departure) Undo(cause error) error { return d.box.stay(cause) }
 
+// departPolls is how often Depart polls before it sleeps: about as long as processes
+// that have to wake up take to answer. A timer would wake it a millisecond later.
+const departPolls = 1000
+
 // Depart is BeginDepart, a wait and End. If the context ends before all peers have
 // answered the rank stays.
 func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsule, error) {
@@ -57,11 +62,13 @@ func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsul
 	if err != nil {
 		return nil, err
 	}
-	for pause := 5 * time.Microsecond; !d.Ready(); pause = min(2*pause, time.Millisecond) {
+	for polls, pause := 0, 50*time.Microsecond; !d.Ready(); polls++ {
 		e.Progress()
-		if d.Ready() {
-			break
+		if polls < departPolls { // the answers are on their way
+			runtime.Gosched()
+			continue
 		}
+		pause = min(2*pause, time.Millisecond)
 		select {
 		case <-ctx.Done():
 			return nil, d.Undo(ctx.Err())
@@ -109,13 +116,15 @@ func (e *Engine) awaited(r topology.Rank) int {
 	e.enter()
 	defer e.leave()
 	n := len(e.leaving[r])
-	for _, l := range e.links {
-		if l != nil && l != e.limbo && !e.cfg.Replay {
-			l.mu.Lock()
-			if l.dialing && l.conn == nil {
-				n++
+	if e.dials.Load() > 0 && !e.cfg.Replay {
+		for _, l := range e.links {
+			if l != nil {
+				l.mu.Lock()
+				if l.dialing && l.conn == nil {
+					n++
+				}
+				l.mu.Unlock()
 			}
-			l.mu.Unlock()
 		}
 	}
 	for _, l := range *e.active.Load() {

@@ -142,6 +142,7 @@ type Engine struct {
 	leaving departures // guarded by polling
 	beyond  []uint32   // maps that are known, above whole, ascending; guarded by polling
 	leftTo  []int      // processes to which ranks have left this one; guarded by polling
+	learned uint32     // counts the maps that it was told, in whatever order; guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
@@ -150,6 +151,7 @@ type Engine struct {
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool
+	dials   atomic.Int32 // links that are being dialed
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
 	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long
@@ -268,13 +270,13 @@ func (e *Engine) Close() {
 	e.fail(ErrClosed, true)
 	e.done.Wait()
 	e.polling.Lock()
-	for _, l := range e.links {
-		if l != nil {
-			l.mu.Lock()
-			l.closeLocked()
-			l.mu.Unlock()
-		}
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		l.conn.Close()
+		l.conn = nil
+		l.mu.Unlock()
 	}
+	e.active.Store(new([]*link))
 	e.polling.Unlock()
 }
 

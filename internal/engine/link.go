@@ -57,7 +57,7 @@ type link struct {
 	saveAt  int  // when it is that much, a snapshot is asked for
 	pressed bool // the peer wants no eager messages
 	press   bool // we told it so
-	free    *entry
+	free    freeEntries
 	pulling []pull // to be started by who polls
 
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
@@ -545,13 +545,8 @@ func (e *Engine) flushAll() {
 }
 
 func (l *link) newEntry(s *stream) *entry {
-	x := l.free
-	if x == nil {
-		x = new(entry)
-	} else {
-		l.free = x.lnext
-	}
-	x.lnext, x.stream = nil, s
+	x := l.free.take()
+	x.stream = s
 	return x
 }
 
@@ -565,8 +560,7 @@ func (l *link) freeEntry(x *entry) {
 	}
 	x.body, x.op, x.stream = nil, nil, nil
 	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done = false, false, false, false, false, false, false
-	x.lnext = l.free
-	l.free = x
+	l.free.put(x)
 }
 
 // A keptList is the entries of a link's log, in the order of their first

@@ -93,6 +93,6 @@ func (e *Engine) Fence(process int) {
 	if l.conn != nil {
 		l.detach()
 		l.why = ErrFenced
-		e.refreshActive()
+		e.refreshActive(l)
 	}
 }

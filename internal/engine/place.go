@@ -50,6 +50,7 @@ func (e *Engine) raise(epoch topology.Epoch) {
 // learn notes that a map of that epoch is known. Polling is held.
 func (e *Engine) learn(epoch topology.Epoch) {
 	e.raise(epoch)
+	e.learned++
 	if n := uint32(epoch); n > e.whole.Load() && !slices.Contains(e.beyond, n) {
 		e.beyond = append(e.beyond, n)
 		slices.Sort(e.beyond)
@@ -100,7 +101,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 	to.mu.Lock()
 	if from.conn != nil && from.busyWith(r) {
 		from.detach() // in the middle of a message; the log has it
-		e.refreshActive()
+		e.refreshActive(from)
 	}
 	p.link.Store(to)
 	p.past = append(p.past, from)
@@ -223,6 +224,7 @@ type early struct {
 	departs topology.Rank // -1: it is none
 	header  [wire.HeaderLen]byte
 	body    []byte
+	learned uint32 // Engine.learned when it began to arrive
 }
 
 // earlyMost is how many bytes of early messages a link may have before nothing more
@@ -235,7 +237,7 @@ func (l *link) overEarly() bool { return l.earlyBytes > earlyMost }
 
 func (l *link) placeEarly(in *incoming, n int) []byte {
 	l.earlyBytes += n + wire.HeaderLen
-	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n)}
+	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n), learned: l.e.learned}
 	in.header.Put(in.early.header[:])
 	return in.early.body
 }

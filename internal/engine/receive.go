@@ -215,8 +215,12 @@ func (l *link) Arrived(header, body []byte) {
 	in.placed = false
 	switch {
 	case in.early != nil:
-		l.early = append(l.early, in.early)
+		m := in.early
+		l.early = append(l.early, m)
 		in.early = nil
+		if m.learned != l.e.learned { // the map has come while this was half here
+			l.arrivedEarly()
+		}
 		return
 	case in.stale:
 		return

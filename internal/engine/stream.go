@@ -22,6 +22,7 @@ type stream struct {
 	sent       uint64 // number of the last message to the peer
 	acked      uint64 // all to this number are stable
 	head, tail *entry // those that are not, in order, linked by snext
+	kept       int    // how many
 
 	got   uint64        // number of the last message from the peer
 	sums  sums          // of the last messages from the peer, at level "crashes"
@@ -57,6 +58,7 @@ func (s *stream) keep(x *entry) {
 		s.tail.snext = x
 	}
 	s.tail = x
+	s.kept++
 }
 
 // answered takes the Offer with that number off offers; false if it is not
@@ -91,6 +93,7 @@ func (s *stream) drop(x, before *entry) {
 		s.tail = before
 	}
 	x.snext = nil
+	s.kept--
 }
 
 // An entry is a message to another process that is not stable, or not sent yet.
@@ -115,6 +118,34 @@ type entry struct {
 	snext        *entry // in stream
 	qnext        *entry // in link.queue
 	lprev, lnext *entry // in link.kept; lnext also links free entries
+}
+
+// freeEntries is entries to use. They are made many at once, and stay: at level
+// "crashes" a log grows with every message, until a snapshot covers it.
+type freeEntries struct {
+	head *entry // linked by lnext
+	slab []entry
+}
+
+// entrySlab is how many entries are made at once: few for a stream that needs few.
+const entrySlab = 32
+
+func (f *freeEntries) take() *entry {
+	x := f.head
+	if x == nil {
+		if len(f.slab) == 0 {
+			f.slab = make([]entry, entrySlab)
+		}
+		x, f.slab = &f.slab[0], f.slab[1:]
+		return x
+	}
+	f.head, x.lnext = x.lnext, nil
+	return x
+}
+
+func (f *freeEntries) put(x *entry) {
+	x.lnext = f.head
+	f.head = x
 }
 
 // cost is what the entry counts against the bound of the log.

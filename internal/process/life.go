@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -26,10 +25,10 @@ type Life struct {
 	Box   *engine.Box
 	From  *Past // what it goes on from; nil: it begins
 	epoch topology.Epoch
+	told  chan struct{} // closed when the agent knows that the rank is here; nil if it did before
 
 	due    atomic.Bool // SafePoint has something to do
 	depart atomic.Pointer[control.Depart]
-	until  atomic.Int64 // when depart is given up, Unix time in ns
 	save   atomic.Bool
 
 	area    *checkpoint.Area // nil before the first snapshot; owned by the rank
@@ -225,6 +224,9 @@ func (l *Life) Arrived(bytes int64) {
 		m.Stood = int64(time.Since(l.From.left))
 	}
 	l.From = nil
+	if l.told != nil {
+		<-l.told
+	}
 	l.p.agent.Send(control.Message{Arrived: &m})
 }
 
@@ -340,156 +342,4 @@ func (p *Process) depart(m control.Depart) {
 		case <-p.stopped:
 		}
 	})
-}
-
-// A luggage is what goes before a rank that moves, as one message; what follows is
-// its capsule, extra, manifest and segments.
-type luggage struct {
-	Rank     int
-	Epoch    uint32
-	Lengths  []int64 // of what follows
-	SafeTime int64   // Unix time in ns
-	Saved    *control.Saved
-
-	Number  uint64          // of the rank's last snapshot
-	Choices []engine.Choice `json:",omitempty"` // since then
-	Posts   uint32
-	Polls   uint32
-}
-
-const (
-	moveContext = 1 // of messages between the envoys of processes
-	moveTag     = 0
-	partTag     = 1
-)
-
-var moveCall = &engine.Call{Op: "Move"}
-
-// leave takes the rank to another process. ErrLeft: it is gone from here.
-func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image, extra []byte) error {
-	since := time.Now()
-	ctx, stop := context.WithTimeout(ctx, d.Patience)
-	defer stop()
-	c, err := l.Box.Depart(ctx, d.To, topology.Epoch(d.Epoch))
-	if err != nil {
-		return err
-	}
-	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
-	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
-	if l.choices != nil {
-		g.Posts, g.Polls = l.Box.Chosen()
-		g.Choices = choicesIn(l.choices, l.number)
-	}
-	for _, part := range parts {
-		g.Lengths = append(g.Lengths, int64(len(part)))
-	}
-	head, err := json.Marshal(g)
-	if err != nil {
-		return err
-	}
-	envoy := l.p.engine.Box(l.p.engine.Envoy(l.p.index))
-	to := engine.Match{Context: moveContext, Peer: l.p.engine.Envoy(d.To), Tag: moveTag}
-	err = envoy.Send(context.WithoutCancel(ctx), moveCall, to, head, engine.Standard)
-	to.Context = partContext(d.Epoch)
-	for i := 0; err == nil && i < len(parts); i++ {
-		to.Tag = partTag + int32(i)
-		err = envoy.Send(context.WithoutCancel(ctx), moveCall, to, parts[i], engine.Standard)
-	}
-	l.p.mu.Lock()
-	delete(l.p.living, l.Rank)
-	l.p.mu.Unlock()
-	l.close()
-	if err != nil {
-		return fmt.Errorf("%w, and its state may not have arrived: %w", ErrLeft, err)
-	}
-	return ErrLeft
-}
-
-// partContext is that of what belongs to a rank which moves by the map of an epoch:
-// beyond those of communicators.
-func partContext(epoch uint32) uint32 { return 1<<31 | epoch }
-
-// moves is the ranks that come from other processes.
-type moves struct {
-	p     *Process
-	envoy *engine.Box
-}
-
-func newMoves(p *Process) *moves { return &moves{p: p, envoy: p.engine.Box(p.engine.Envoy(p.index))} }
-
-// receive takes ranks until the job ends.
-func (m *moves) receive() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	m.p.finished.Go(func() {
-		select {
-		case <-m.p.stopped:
-			stop()
-		case <-ctx.Done():
-		}
-	})
-	buf := make([]byte, 1<<20)
-	for {
-		st, err := m.envoy.Recv(ctx, moveCall, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag}, buf)
-		if err != nil {
-			return
-		}
-		if err := m.take(ctx, st.Source, buf[:st.Bytes]); err != nil {
-			m.p.engine.Fail(fmt.Errorf("take a rank from process %d: %w", int(st.Source)-m.p.engine.Size(), err))
-			return
-		}
-	}
-}
-
-// take adopts the rank whose luggage head announces.
-func (m *moves) take(ctx context.Context, from topology.Rank, head []byte) error {
-	var g luggage
-	if err := json.Unmarshal(head, &g); err != nil {
-		return err
-	}
-	if len(g.Lengths) < 3 {
-		return fmt.Errorf("%d parts", len(g.Lengths))
-	}
-	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
-	first := make([][]byte, 3)
-	for i := range first {
-		first[i] = make([]byte, g.Lengths[i])
-		at.Tag = partTag + int32(i)
-		if _, err := m.envoy.Recv(ctx, moveCall, at, first[i]); err != nil {
-			return err
-		}
-	}
-	c, err := engine.ParseCapsule(first[0])
-	if err != nil {
-		return err
-	}
-	if int(c.Rank) != g.Rank {
-		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
-	}
-	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
-	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
-		return err
-	}
-	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
-		return err
-	}
-	l.From = &Past{Extra: first[1], Manifest: first[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
-		if len(segments) != len(g.Lengths)-3 {
-			return fmt.Errorf("the state has %d segments, want %d", len(g.Lengths)-3, len(segments))
-		}
-		for i, s := range segments {
-			if int64(len(s)) != g.Lengths[3+i] {
-				return fmt.Errorf("segment %d of the state has %d bytes, want %d", i, g.Lengths[3+i], len(s))
-			}
-			to := at
-			to.Tag = partTag + 3 + int32(i)
-			if _, err := m.envoy.Recv(ctx, moveCall, to, s); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
-	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch, Saved: g.Saved}})
-	m.p.live(l)
-	return nil
 }

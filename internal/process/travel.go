@@ -1,0 +1,248 @@
+package process
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/migrate"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// A luggage is the head of the first message about a rank that moves. Its parts are
+// its capsule, extra, manifest and segments: what has to be there for the rank to
+// begin, and what is short, is in that message too. Each other part is a message.
+type luggage struct {
+	Rank     int
+	Epoch    uint32
+	Lengths  []int64 // of the parts
+	SafeTime int64   // Unix time in ns
+
+	Saved   *control.Saved  `json:",omitempty"` // the rank's last snapshot, if it has one
+	Number  uint64          // of it
+	Choices []engine.Choice `json:",omitempty"` // since then
+	Posts   uint32
+	Polls   uint32
+}
+
+const (
+	moveContext = 1 // of messages between the envoys of processes
+	moveTag     = 0
+	partTag     = 1
+)
+
+var moveCall = &engine.Call{Op: "Move"}
+
+// Parts that are in the first message.
+const (
+	firstParts = 3       // so many always,
+	shortPart  = 4 << 10 //   and those up to this length
+)
+
+func inFirst(i int, length int64) bool { return i < firstParts || length <= shortPart }
+
+// pack is the first message.
+func (g *luggage) pack(parts [][]byte) ([]byte, error) {
+	head, err := json.Marshal(g)
+	if err != nil {
+		return nil, err
+	}
+	first := binary.LittleEndian.AppendUint32(nil, uint32(len(head)))
+	first = append(first, head...)
+	for i, part := range parts {
+		if inFirst(i, int64(len(part))) {
+			first = append(first, part...)
+		}
+	}
+	return first, nil
+}
+
+var errLuggage = errors.New("a malformed message about a rank that moves")
+
+// unpack reads what pack wrote. Parts that are not in first are nil; the others alias
+// it.
+func (g *luggage) unpack(first []byte) (parts [][]byte, err error) {
+	if len(first) < 4 || int64(binary.LittleEndian.Uint32(first)) > int64(len(first)-4) {
+		return nil, errLuggage
+	}
+	n := binary.LittleEndian.Uint32(first)
+	head, rest := first[4:4+n], first[4+n:]
+	if err := json.Unmarshal(head, g); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLuggage, err)
+	}
+	if len(g.Lengths) < firstParts {
+		return nil, fmt.Errorf("%w: %d parts", errLuggage, len(g.Lengths))
+	}
+	parts = make([][]byte, len(g.Lengths))
+	for i, n := range g.Lengths {
+		if n < 0 || inFirst(i, n) && n > int64(len(rest)) {
+			return nil, fmt.Errorf("%w: part %d of %d bytes", errLuggage, i, n)
+		}
+		if inFirst(i, n) {
+			parts[i], rest = rest[:n:n], rest[n:]
+		}
+	}
+	if len(rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes too many", errLuggage, len(rest))
+	}
+	return parts, nil
+}
+
+// leave takes the rank to another process. ErrLeft: it is gone from here.
+func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image, extra []byte) error {
+	since := time.Now()
+	ctx, stop := context.WithTimeout(ctx, d.Patience)
+	defer stop()
+	c, err := l.Box.Depart(ctx, d.To, topology.Epoch(d.Epoch))
+	if err != nil {
+		return err
+	}
+	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
+	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
+	if l.choices != nil {
+		g.Posts, g.Polls = l.Box.Chosen()
+		g.Choices = choicesIn(l.choices, l.number)
+	}
+	for _, part := range parts {
+		g.Lengths = append(g.Lengths, int64(len(part)))
+	}
+	first, err := g.pack(parts)
+	if err != nil {
+		return err
+	}
+	err = l.p.moves.send(context.WithoutCancel(ctx), d, first, parts)
+	l.p.mu.Lock()
+	delete(l.p.living, l.Rank)
+	l.p.mu.Unlock()
+	l.close()
+	if err != nil {
+		return fmt.Errorf("%w, and its state may not have arrived: %w", ErrLeft, err)
+	}
+	return ErrLeft
+}
+
+// partContext is that of what belongs to a rank which moves by the map of an epoch:
+// beyond those of communicators.
+func partContext(epoch uint32) uint32 { return 1<<31 | epoch }
+
+// moves is the ranks that come from other processes.
+type moves struct {
+	p     *Process
+	envoy *engine.Box
+}
+
+func newMoves(p *Process) *moves { return &moves{p: p, envoy: p.engine.Box(p.engine.Envoy(p.index))} }
+
+// receive takes ranks until the job ends.
+func (m *moves) receive() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	m.p.finished.Go(func() {
+		select {
+		case <-m.p.stopped:
+			stop()
+		case <-ctx.Done():
+		}
+	})
+	for {
+		msg, st, err := m.envoy.Mprobe(ctx, moveCall, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag})
+		if err != nil {
+			return
+		}
+		first := make([]byte, st.Bytes)
+		r, _ := msg.Irecv(first)
+		if _, err := r.Wait(ctx, moveCall); err != nil {
+			return
+		}
+		if err := m.take(st.Source, first); err != nil {
+			m.p.engine.Fail(fmt.Errorf("take a rank from process %d: %w", int(st.Source)-m.p.engine.Size(), err))
+			return
+		}
+	}
+}
+
+// send sends the first message, and the parts that are not in it, all at once.
+func (m *moves) send(ctx context.Context, d control.Depart, first []byte, parts [][]byte) error {
+	to := engine.Match{Context: moveContext, Peer: m.p.engine.Envoy(d.To), Tag: moveTag}
+	var sends []engine.Request
+	if !m.envoy.TrySend(to, first) {
+		sends = append(sends, m.envoy.Isend(to, first, engine.Standard))
+	}
+	to.Context = partContext(d.Epoch)
+	for i, part := range parts {
+		if !inFirst(i, int64(len(part))) {
+			to.Tag = partTag + int32(i)
+			sends = append(sends, m.envoy.Isend(to, part, engine.Standard))
+		}
+	}
+	return waitFor(ctx, sends)
+}
+
+func waitFor(ctx context.Context, requests []engine.Request) (err error) {
+	for _, r := range requests {
+		if _, e := r.Wait(ctx, moveCall); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// take adopts the rank that first is about.
+func (m *moves) take(from topology.Rank, first []byte) error {
+	var g luggage
+	parts, err := g.unpack(first)
+	if err != nil {
+		return err
+	}
+	c, err := engine.ParseCapsule(parts[0])
+	if err != nil {
+		return err
+	}
+	if int(c.Rank) != g.Rank {
+		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
+	}
+	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
+	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
+		return err
+	}
+	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
+		return err
+	}
+	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
+		return m.fill(ctx, from, g, segments, parts[firstParts:])
+	}}
+	l.told = make(chan struct{})
+	defer close(l.told)
+	m.p.live(l)
+	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch, Saved: g.Saved}})
+	return nil
+}
+
+// fill has the segments of the state received, or takes them from those that have
+// come.
+func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segments, come [][]byte) error {
+	lengths := g.Lengths[firstParts:]
+	if len(segments) != len(lengths) {
+		return fmt.Errorf("the state has %d segments, want %d", len(lengths), len(segments))
+	}
+	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
+	var receives []engine.Request
+	for i, s := range segments {
+		switch {
+		case int64(len(s)) != lengths[i]:
+			return errors.Join(fmt.Errorf("segment %d of the state has %d bytes, want %d", i, lengths[i], len(s)), waitFor(ctx, receives))
+		case come[i] != nil:
+			copy(s, come[i])
+		default:
+			readyPages(s)
+			at.Tag = partTag + firstParts + int32(i)
+			receives = append(receives, m.envoy.Irecv(at, s))
+		}
+	}
+	return waitFor(ctx, receives)
+}
