@@ -31,7 +31,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Names[0], ByNode: r.MapBy == "node",
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
 		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
-		Timeout: r.Timeout, Bind: r.Bind == "core", Deadlock: r.Deadlock,
+		Timeout: r.Timeout, Silence: r.Silence, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Spares: r.Spares,
 		Quiet:  r.Quiet, Verbose: r.Verbose,
 		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, Check: r.Check, Insecure: r.Insecure},

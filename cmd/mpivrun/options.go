@@ -35,6 +35,7 @@ type run struct {
 	Survive         string
 	Spares          int
 	Snapshot        time.Duration
+	Silence         time.Duration
 	Transports      []string
 	Relays          []string
 	LogBytes        int
@@ -193,6 +194,12 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Snapshot) }},
+	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes 1)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Silence, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return lasting(r.Silence) }},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil

@@ -40,6 +40,11 @@ type Job struct {
 	Events    string    // not empty: the job's events go to this file, see package events
 	OutputDir string    // not empty: output goes to files there, two for each process
 
+	// Silence is for how long nothing may be heard of a host before it is lost. Zero
+	// means 1 s at level "crashes", where its ranks go on elsewhere, and else 15 s, as
+	// the job ends.
+	Silence time.Duration
+
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
 	Bind     bool          // each process to as many cores as it has ranks
 	Deadlock string        // "end" the job when one is proven, "say" so, or "off". Empty means "end".
@@ -124,6 +129,12 @@ func (j Job) withDefaults() Job {
 	}
 	if len(j.Hosts) == 0 {
 		j.Hosts = []Host{{Name: j.Host, Here: true}}
+	}
+	if j.Silence == 0 {
+		j.Silence = control.AlivePatient
+		if j.Options.Survive == "crashes" {
+			j.Silence = control.CrashPatient
+		}
 	}
 	if j.helloLate == 0 {
 		j.helloLate = 10 * time.Second

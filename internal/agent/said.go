@@ -100,6 +100,7 @@ func (a *Agent) startRanks() {
 			h.place.startRanks(h.processes, start)
 		}
 	}
+	a.pairHosts()
 	a.detail("all processes are there; ranks start")
 	a.emit(events.Event{Kind: events.AllReady})
 	a.lookAt()

@@ -18,11 +18,20 @@ import (
 
 // survival is what the agent knows of it. Owned by loop.
 type survival struct {
-	epoch     uint32
-	snapshots map[int]control.Saved // the last of each rank
-	lives     map[int]int           // by rank: how often it was recovered since its last snapshot
-	moving    map[int]*move         // by rank
-	past      map[int][]uint32      // by rank: the epochs in which its lives began, but for the first
+	epoch  uint32
+	lives  map[int]int      // by rank: how often it was recovered since its last snapshot
+	moving map[int]*move    // by rank
+	past   map[int][]uint32 // by rank: the epochs in which its lives began, but for the first
+
+	stored      map[int][]stored // by rank: where snapshots of it are
+	covered     map[int]version  // by rank: what others have forgotten what it had before
+	copied      bool             // processes were told to wait until their snapshots are covered
+	stranded    []stranded
+	fetching    map[int]*host // by rank: where a copy is being sent for it to go on
+	fetchedFrom map[int]*host
+	since       map[int]since     // by rank, if it was recovered
+	apart       map[[2]*host]bool // the first could not send copies to the second
+	alone       map[*host]bool    // was said to have no buddy
 }
 
 // A move is one that goes on.
@@ -35,7 +44,9 @@ type move struct {
 }
 
 func newSurvival() survival {
-	return survival{epoch: 1, snapshots: map[int]control.Saved{}, lives: map[int]int{}, moving: map[int]*move{}, past: map[int][]uint32{}}
+	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, past: map[int][]uint32{},
+		stored: map[int][]stored{}, covered: map[int]version{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{}, since: map[int]since{},
+		apart: map[[2]*host]bool{}, alone: map[*host]bool{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
@@ -60,7 +71,8 @@ func (a *Agent) startOf() control.Start {
 	for i, p := range a.processes {
 		all[i] = a.about(p)
 	}
-	return control.Start{Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.epoch}
+	a.survival.copied = a.copied()
+	return control.Start{Copied: a.survival.copied, Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.epoch}
 }
 
 func (a *Agent) about(p *process) control.Process {
@@ -80,42 +92,37 @@ func (a *Agent) survives(p *process) bool {
 
 // recover has the ranks of p, which has died, go on in spare processes.
 func (a *Agent) recover(p *process) {
-	why := a.obituary(p)
-	targets := make(map[int]*process)
-	for _, r := range p.ranks {
-		s := a.spareFor(p, targets)
-		if s == nil {
-			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: why + "; there is no spare process left for it (--spares)"})
-			return
-		}
-		if a.survival.lives[r]++; a.survival.lives[r] > livesMost {
-			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why, a.survival.lives[r], r)})
-			return
-		}
-		targets[r] = s
-	}
+	a.strand(verdict{code: exitCode(p.status), by: p, died: true, text: a.obituary(p)}, p)
+	a.refill()
+}
+
+// settleIn has the stranded ranks go on in targets, by rank, from what is stored there.
+func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 	s := &a.survival
 	s.epoch++
-	place := control.Place{Epoch: s.epoch, Lost: []int{p.index}}
-	ranks := p.ranks
-	p.ranks = nil
-	for _, r := range ranks {
-		if m := s.moving[r]; m != nil {
-			a.endMove(m, fmt.Errorf("its process has died: %s", why))
+	place := control.Place{Epoch: s.epoch}
+	for _, x := range s.stranded {
+		place.Lost = append(place.Lost, x.p.index)
+		ranks := x.p.ranks
+		x.p.ranks = nil
+		for _, r := range ranks {
+			delete(x.p.finished, r)
+			delete(s.fetching, r)
+			to := targets[r]
+			to.ranks = []int{r}
+			place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
+			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true}})
+			from := "from the beginning"
+			s.past[r] = append(s.past[r], s.epoch)
+			s.since[r] = since{s.epoch, stores[r].version}
+			if st := stores[r]; st.file != "" {
+				from = fmt.Sprintf("from snapshot %d", st.number)
+			}
+			a.warn("%s: rank %d goes on %s in process %d%s", x.why.text, r, from, to.index, a.onHost(to))
 		}
-		delete(p.finished, r)
-		to := targets[r]
-		to.ranks = []int{r}
-		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
-		a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: why, Moved: &events.Moved{From: p.index, Epoch: s.epoch, Lost: true}})
-		s.past[r] = append(s.past[r], s.epoch)
-		from := "from the beginning"
-		if snap, ok := s.snapshots[r]; ok {
-			from = fmt.Sprintf("from snapshot %d", snap.Number)
-		}
-		a.warn("%s: rank %d goes on %s in process %d%s", why, r, from, to.index, a.onHost(to))
 	}
-	for _, q := range a.everyone() {
+	s.stranded = nil
+	for _, q := range a.members() {
 		own := place
 		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
 		if !adopts {
@@ -123,9 +130,8 @@ func (a *Agent) recover(p *process) {
 			continue
 		}
 		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Lives: a.livesOf(r), Place: place}})
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r), Place: place}})
 	}
-	a.refill()
 }
 
 // livesOf is the epochs in which the lives of rank r began, the newest first.
@@ -137,7 +143,15 @@ func (a *Agent) livesOf(r int) []uint32 {
 
 // spareFor is a process without a rank that can take one of p; nil if there is none.
 func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
-	var best *process
+	if all := a.sparesFor(p, taken); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// sparesFor is all such, those on the host of p first.
+func (a *Agent) sparesFor(p *process, taken map[int]*process) (all []*process) {
+	near := 0
 	for _, q := range a.processes {
 		free := len(q.ranks) == 0 && q.ready && q.joined && !q.exited && !q.judged && !q.linkEnded && q != p && q.prog == p.prog
 		for _, t := range taken {
@@ -146,27 +160,42 @@ func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
 		for _, m := range a.survival.moving {
 			free = free && m.to != q
 		}
-		if free && (best == nil || best.host != p.host && q.host == p.host) {
-			best = q
+		switch {
+		case free && q.host == p.host:
+			all = slices.Insert(all, near, q)
+			near++
+		case free:
+			all = append(all, q)
 		}
 	}
-	return best
+	return all
 }
 
-// refill starts processes until there are as many spares as the job wants.
+// refill starts processes until there are as many spares as the job wants, or ranks that
+// need one.
 func (a *Agent) refill() {
-	spares := 0
+	spares, want := 0, a.job.Spares
+	need := 0
+	for _, x := range a.survival.stranded {
+		need += len(x.p.ranks)
+	}
+	if want > 0 {
+		want = max(want, need)
+	}
 	for _, q := range a.processes {
 		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded {
 			spares++
 		}
 	}
-	for ; spares < a.job.Spares && len(a.processes) < a.first+a.roomFor() && !a.ending; spares++ {
-		h := a.hosts[0]
+	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending; spares++ {
+		var h *host
 		for _, other := range a.hosts {
-			if !other.lost && other.place != nil && len(other.processes) > 0 && a.sparesOn(other) < a.sparesOn(h) {
+			if other.able() && (h == nil || a.sparesOn(other) < a.sparesOn(h)) {
 				h = other
 			}
+		}
+		if h == nil {
+			return
 		}
 		p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: len(h.processes), path: a.processes[0].path, finished: map[int]control.RankReport{}}
 		if err := a.outputOf(p, a.screens); err != nil {
@@ -174,6 +203,8 @@ func (a *Agent) refill() {
 			return
 		}
 		a.processes = append(a.processes, p)
+		all := a.processes
+		a.known.Store(&all)
 		h.processes = append(h.processes, p.index)
 		a.running++
 		a.emitOf(p, events.Event{Kind: events.ProcessAdded})
@@ -194,7 +225,7 @@ func (a *Agent) sparesOn(h *host) (n int) {
 
 // joinLate has p, which was started after the others, take part.
 func (a *Agent) joinLate(p *process) {
-	for _, q := range a.everyone() {
+	for _, q := range a.members() {
 		if q != p {
 			q.send(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}})
 		}
@@ -203,6 +234,13 @@ func (a *Agent) joinLate(p *process) {
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
+	a.goOn()
+}
+
+// members is the processes that take part. Others are told how things stand when they
+// begin to.
+func (a *Agent) members() []*process {
+	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
 }
 
 // saved is told that there is a snapshot.
@@ -210,7 +248,7 @@ func (a *Agent) saved(p *process, s control.Saved) {
 	if !slices.Contains(p.ranks, s.Rank) || filepath.Dir(s.File) == "" {
 		return
 	}
-	a.survival.snapshots[s.Rank] = s
+	a.savedOn(p, s)
 	delete(a.survival.lives, s.Rank)
 }
 
@@ -285,7 +323,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		p.ranks = []int{m.Rank}
 		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
 		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
-		for _, q := range a.everyone() {
+		for _, q := range a.members() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})
 		}
 		return
@@ -305,7 +343,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
 		// The epoch is not used: an empty map, so that none is missing.
-		for _, q := range a.everyone() {
+		for _, q := range a.members() {
 			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch}})
 		}
 		a.endMove(mv, errors.New(m.Reason))
@@ -320,8 +358,11 @@ func (a *Agent) endMove(m *move, err error) {
 // spawn starts p on this host.
 func (c *crew) spawn(p *process) error {
 	a := c.owner.(local).a // a deputy's crew is not asked this way
-	m := &child{index: p.index, prog: p.prog, path: p.path}
-	var err error
+	m := &child{index: p.index, prog: p.prog}
+	err := m.resolve()
+	if err != nil {
+		return err
+	}
 	if m.credentials, err = a.credentialsOf(p); err != nil {
 		return err
 	}

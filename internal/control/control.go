@@ -27,7 +27,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 3
+const Version = 4
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -50,6 +50,7 @@ type Message struct {
 	Place   *Place   `json:",omitempty"`
 	Adopt   *Adopt   `json:",omitempty"`
 	Depart  *Depart  `json:",omitempty"`
+	Covered *Covered `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 }
 
@@ -93,6 +94,7 @@ type Start struct {
 	Processes []Process // all of the job, by index
 	Room      int       // how many more there may come to be
 	Epoch     uint32    // of the map that Processes is
+	Copied    bool      `json:",omitempty"` // a snapshot covers what others keep only when the agent says Covered
 }
 
 // A Process of the job.
@@ -196,12 +198,21 @@ type Stayed struct {
 	Reason string
 }
 
-// Saved: a snapshot of the rank is in that file.
+// Saved: a snapshot of the rank is in that file. It may be said again.
 type Saved struct {
 	Rank   int
+	Epoch  uint32 // in which this life of the rank began
 	Number uint64
 	Bytes  int64
 	File   string
+}
+
+// Covered: that snapshot of the rank, and what was saved before, would outlive the
+// host: there is a copy on another, or there is no other.
+type Covered struct {
+	Rank   int
+	Epoch  uint32
+	Number uint64
 }
 
 // Stop asks the process to end now: another part of the job has failed, or,
