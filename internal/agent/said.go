@@ -139,6 +139,8 @@ func (a *Agent) letGo() {
 		}
 	}
 	for _, p := range a.processes {
-		p.send(control.Message{Stop: &control.Stop{}})
+		if p.joined { // others are told when they have
+			p.send(control.Message{Stop: &control.Stop{}})
+		}
 	}
 }

@@ -235,6 +235,7 @@ func (a *Agent) joinLate(p *process) {
 	p.send(control.Message{Start: &start})
 	p.joined = true
 	a.goOn()
+	a.letGo() // all may have finished meanwhile
 }
 
 // members is the processes that take part. Others are told how things stand when they

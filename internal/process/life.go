@@ -338,6 +338,9 @@ func (p *Process) adopt(m control.Adopt) {
 		p.agent.Send(control.Message{Failed: &control.Failed{Rank: m.Rank, Code: 1, Error: fmt.Sprintf("go on from its last snapshot: %v", err)}})
 		return
 	}
+	if p.copied {
+		l.wantSave() // what it goes on from is on one host less
+	}
 	p.live(l)
 }
 
