@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -365,19 +366,20 @@ func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, sto
 			}
 		}
 	}
+	if len(free) > 0 && len(all) == 0 {
+		return free[0], stored{}, nil
+	}
+	for _, st := range all {
+		at := slices.IndexFunc(free, func(q *process) bool { return q.host == a.survival.fetching[r] })
+		if at < 0 {
+			at = slices.IndexFunc(free, func(q *process) bool { return !a.survival.apart[[2]*host{st.host, q.host}] })
+		}
+		if at >= 0 {
+			return free[at], st, nil
+		}
+	}
 	if len(free) > 0 {
-		to := free[0]
-		if g := a.survival.fetching[r]; g != nil {
-			for _, q := range free {
-				if q.host == g {
-					to = q
-				}
-			}
-		}
-		if len(all) > 0 {
-			return to, all[0], nil
-		}
-		return to, stored{}, nil
+		return nil, stored{}, errors.New("its state cannot be sent to a host with a spare process")
 	}
 	a.refill()
 	for _, q := range a.processes {
@@ -385,7 +387,7 @@ func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, sto
 			return nil, stored{}, nil
 		}
 	}
-	return nil, stored{}, fmt.Errorf("there is no spare process left for it (--spares)")
+	return nil, stored{}, errors.New("there is no spare process left for it (--spares)")
 }
 
 // fetch has a copy sent to where the rank will go on from it.

@@ -176,3 +176,19 @@ func TestHostsLostInTurn(t *testing.T) {
 	require.Contains(t, out.String(), "rank 1 goes on from <rank 1, 1.1><rank 1, 1.2><rank 1, 1.3>\n")
 	require.Contains(t, out.String(), "rank 2 goes on from <rank 2, 1.1><rank 2, 1.2><rank 2, 1.3>\n")
 }
+
+// The hosts that have the state of a rank are lost before another has a copy.
+func TestHostAndBuddyLost(t *testing.T) {
+	j, out, errs := lossy(t, "save", 4, 4, 1)
+	a, err := Start(j)
+	require.NoError(t, err)
+	out.await(t, "ready", 4)
+	a.post(func() {
+		for _, h := range []*host{a.hosts[2], a.hosts[1]} {
+			h.place.(*remote).end(errSilence)
+			a.hostLost(h, errSilence)
+		}
+	})
+	require.Equal(t, 1, a.Wait(), "%s", errs)
+	require.Contains(t, errs.String(), "every host that had the state of rank 1 is lost")
+}
