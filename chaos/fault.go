@@ -53,7 +53,8 @@ type Fault struct {
 // Kill kills the process that has the rank.
 func Kill(rank int) Fault { return Fault{Kind: KindKill, Rank: rank} }
 
-// Stop has the process that has the rank stand still.
+// Stop has the process that has the rank stand still. Where ranks survive crashes, one that
+// is stopped for longer than half a second is hung, and its ranks go on elsewhere.
 func Stop(rank int) Fault { return Fault{Kind: KindStop, Rank: rank} }
 
 // Duty has the process that has the rank run for so many percent of the time only,

@@ -39,6 +39,7 @@ type run struct {
 	Snapshot        time.Duration
 	Contracts       string
 	ContractsFile   string
+	Silence         time.Duration
 	Transports      []string
 	Relays          []string
 	LogBytes        int
@@ -205,6 +206,12 @@ var options = []option{
 	{names: []string{"contracts-file"}, value: "FILE", help: "read contracts from FILE if it is there, and write them at the end",
 		set:    func(r *run, _ *program, v string) error { return text(&r.ContractsFile, v) },
 		render: func(r *run, _ *program) []string { return given(r.ContractsFile) }},
+	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes 1)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Silence, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return lasting(r.Silence) }},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,10 +41,12 @@ type Agent struct {
 	since     time.Time
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
+	buddies   *buddies            // nil where all is on this host, or the job does not outlive hosts
 	head      *head               // to which other agents connect; nil where all is on this host
 	asked     *net.UnixListener   // for mpivrun
 	speaker   *speaker
-	first     int // how many processes the job began with
+	known     atomic.Pointer[[]*process] // processes, for other goroutines than loop
+	first     int                        // how many processes the job began with
 	screens   [2]*screen
 	outputs   []*os.File // files of OutputDir
 	typed     *os.File   // a pipe to the process that has the terminal's input; nil if there is none
@@ -118,6 +121,8 @@ func (a *Agent) prepare() error {
 	if a.hosts, a.processes, err = layout(a.job); err != nil {
 		return err
 	}
+	all := a.processes
+	a.known.Store(&all)
 	if err := a.prepareContracts(); err != nil {
 		return err
 	}
@@ -437,6 +442,9 @@ func (a *Agent) finish() {
 	if a.head != nil {
 		a.head.close()
 	}
+	if a.buddies != nil {
+		a.buddies.close()
+	}
 	a.endMetrics()
 	a.asked.Close()
 	a.crew.close()
@@ -451,6 +459,9 @@ func (a *Agent) finish() {
 func (a *Agent) release() {
 	if a.head != nil {
 		a.head.close()
+	}
+	if a.buddies != nil {
+		a.buddies.close() // again, unless the job did not begin
 	}
 	if a.asked != nil {
 		a.asked.Close()

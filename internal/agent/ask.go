@@ -191,7 +191,7 @@ const settleMoves = time.Second
 // still to be found.
 func (a *Agent) restless() bool {
 	s := &a.survival
-	return a.doubt != nil || a.mourning || len(s.moving) > 0 || len(s.waiting) > 0 || time.Since(s.changed) < settleMoves
+	return a.doubt != nil || a.mourning || len(s.moving) > 0 || len(s.stranded) > 0 || time.Since(s.changed) < settleMoves
 }
 
 // lookLater looks when the ranks may have come to rest.

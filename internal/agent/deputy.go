@@ -30,7 +30,8 @@ type deputy struct {
 	boot     control.Boot
 	guard    []string // the command that is one
 	identity *identity.Identity
-	conn     *tls.Conn
+	conn     *patient
+	copies   *buddies // nil where the job does not outlive hosts
 	from     *control.Conn[control.FromAgent]
 	to       *control.Conn[control.ToAgent]
 	launches launcher
@@ -99,10 +100,17 @@ func (d *deputy) join(in io.Reader) error {
 		return err
 	}
 	d.conn, d.to, d.from = l.conn, l.to, control.NewConn[control.FromAgent](l.conn)
-	if err := d.from.Send(control.FromAgent{Joined: &control.Joined{
+	joined := control.Joined{
 		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
 		System: runtime.GOOS + "/" + runtime.GOARCH,
-	}}); err != nil {
+	}
+	if d.boot.Crashes {
+		if d.copies, err = newBuddies(d.identity, d.say); err != nil {
+			return err
+		}
+		joined.Copies = d.copies.port()
+	}
+	if err := d.from.Send(control.FromAgent{Joined: &joined}); err != nil {
 		return err
 	}
 	for _, b := range tree(d.boot.Children) {
@@ -198,7 +206,7 @@ func (d *deputy) try(ctx context.Context, addr string) (*line, error) {
 
 // A line is a connection to the job's first agent, which has let us in.
 type line struct {
-	conn *tls.Conn
+	conn *patient
 	to   *control.Conn[control.ToAgent]
 }
 
@@ -208,7 +216,7 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 		return nil, err
 	}
 	persist(raw)
-	conn := tls.Client(raw, d.identity.TLS())
+	conn := &patient{Conn: tls.Client(raw, d.identity.TLS())}
 	l := &line{conn, control.NewConn[control.ToAgent](conn)}
 	if err := l.greet(ctx, d.identity); err != nil {
 		raw.Close()
@@ -254,7 +262,9 @@ func (d *deputy) serve() {
 				d.quit(fmt.Sprintf("it got signal %d (%v)", s, s))
 			case <-orphaned:
 				orphaned = nil
-				d.quit(errOrphaned.Error())
+				if !d.boot.Crashes { // or the loss of a host would take along those whose agents it has started
+					d.quit(errOrphaned.Error())
+				}
 			case <-children:
 				if c := d.buried.Load(); c != nil {
 					c.bury()
@@ -264,8 +274,8 @@ func (d *deputy) serve() {
 			}
 		}
 	})
+	d.conn.silence = d.boot.Silence
 	for {
-		d.conn.SetReadDeadline(time.Now().Add(control.AlivePatient))
 		m, err := d.to.Receive()
 		if err != nil {
 			break
@@ -278,7 +288,7 @@ func (d *deputy) serve() {
 
 // beat says that this agent is alive.
 func (d *deputy) beat() {
-	tick := time.NewTicker(control.AliveEvery)
+	tick := time.NewTicker(control.Beat(d.boot.Silence))
 	defer tick.Stop()
 	for {
 		select {
@@ -319,6 +329,11 @@ func (d *deputy) leave() {
 			m.kill(syscall.SIGKILL)
 		}
 		d.asked.Close()
+	}
+	if d.copies != nil {
+		d.copies.close()
+	}
+	if d.crew != nil {
 		d.crew.close()
 	}
 	d.launches.close()
@@ -344,6 +359,10 @@ func (d *deputy) do(m control.ToAgent) {
 		d.mu.Unlock()
 		if reply != nil {
 			reply <- m.Answer.Text
+		}
+	case m.Buddy != nil || m.Copy != nil || m.Fence != nil:
+		if d.copies != nil {
+			d.copies.do(m)
 		}
 	case d.crew == nil: // what follows is about processes
 	case m.Spawn != nil:
@@ -403,6 +422,9 @@ func (d *deputy) run(r control.Run) {
 		err = c.start()
 	}
 	d.crew = c
+	if d.copies != nil {
+		d.copies.home(c.dir.path)
+	}
 	d.buried.Store(c)
 	if err != nil {
 		fail(err)
@@ -493,6 +515,9 @@ func (d *deputy) forked(process, pid int, err error) {
 
 func (d *deputy) said(process int, m *control.Message) {
 	if m != nil {
+		if m.Saved != nil && d.copies != nil {
+			d.copies.keepOf(*m.Saved)
+		}
 		shorten(m)
 	}
 	d.say(control.FromAgent{Said: &control.Said{Process: process, Message: m}})

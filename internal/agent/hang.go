@@ -222,8 +222,6 @@ type stop struct {
 	alone time.Duration // for how long others ran meanwhile
 	said  bool          // that nobody can take its ranks
 	hung  string        // it was declared hung: for its obituary
-
-	rescued bool // its ranks went elsewhere because the policy said so
 }
 
 // A stops knows when the first agent last looked.
@@ -235,6 +233,9 @@ type stops struct {
 // stopped is told that p stands still, or, with an empty why, goes on.
 func (a *Agent) stopped(p *process, why string) {
 	p.stop.why, p.stop.alone, p.stop.said = why, 0, false
+	if why == "" {
+		a.goOn() // it may be a spare process
+	}
 	if why != "" && !a.stops.waiting {
 		a.stops = stops{true, time.Now()}
 		a.after(hangJudge, a.judgeStops)

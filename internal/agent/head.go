@@ -65,6 +65,13 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return fmt.Errorf("listen for the agents of other hosts: %w", err)
 	}
+	if a.job.Options.Survive == "crashes" {
+		if a.buddies, err = newBuddies(h.identity, a.ofCopies); err != nil {
+			h.listener.Close()
+			return err
+		}
+		a.buddies.home(a.crew.dir.path)
+	}
 	a.head = h
 	h.wg.Go(h.accept)
 	return nil
@@ -209,7 +216,7 @@ func (a *Agent) launchAll() {
 		b := control.Boot{
 			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
 			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
-			Patience: a.job.Launch.patience() * 3 / 4,
+			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.buddies != nil,
 		}
 		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
 		boots = append(boots, b)

@@ -50,6 +50,11 @@ type Job struct {
 	ChaosHistory string         // not empty: what was done when goes to this file, see chaos.Record
 	Breaker      Breaker        // does the faults of hosts. Nil means that there can be none.
 
+	// Silence is for how long nothing may be heard of a host before it is lost. Zero
+	// means 1 s at level "crashes", where its ranks go on elsewhere, and else 15 s, as
+	// the job ends.
+	Silence time.Duration
+
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
 	Bind     bool          // each process to as many cores as it has ranks
 	Deadlock string        // "end" the job when one is proven, "say" so, or "off". Empty means "end".
@@ -134,6 +139,12 @@ func (j Job) withDefaults() Job {
 	}
 	if len(j.Hosts) == 0 {
 		j.Hosts = []Host{{Name: j.Host, Here: true}}
+	}
+	if j.Silence == 0 {
+		j.Silence = control.AlivePatient
+		if j.Options.Survive == "crashes" {
+			j.Silence = control.CrashPatient
+		}
 	}
 	if j.helloLate == 0 {
 		j.helloLate = 10 * time.Second

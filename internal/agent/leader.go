@@ -22,7 +22,7 @@ import (
 
 // In a job of several hosts whose ranks can move, package leader decides where they run.
 // It is told here what happens, and what it decides is done by what is in survive.go. Who
-// owns what: ranks whose process died are placed by survive.go, and the policy is told
+// owns what: ranks whose process died are placed by recover.go, and the policy is told
 // where; ranks that live are moved by the policy, or by the operator, of which it is told.
 
 // A policy is the leader's, with what it is fed with. Owned by loop.
@@ -247,16 +247,64 @@ func (a *Agent) memberCame(p *process) {
 	}
 }
 
-// memberGone tells the policy of a process that was lost, whose ranks are elsewhere.
-func (a *Agent) memberGone(p *process) {
-	if a.policy != nil {
+// settledIn tells the policy where ranks are that were stranded, and that their processes
+// are lost.
+func (a *Agent) settledIn(gone []stranded, ranks []control.Placement) {
+	for _, r := range ranks {
+		at := a.processes[r.Process]
+		w, planned := a.survival.wanted[r.Rank]
+		delete(a.survival.wanted, r.Rank)
+		if planned && w.to == at {
+			w.ended(nil)
+		}
+		a.placed(r.Rank, at)
+		if planned && w.to != at {
+			w.ended(fmt.Errorf("it could not go there, and went to process %d%s", at.index, a.onHost(at)))
+		}
+	}
+	if a.policy == nil {
+		return
+	}
+	for _, x := range gone {
 		why := leader.Killed
-		if p.stop.hung != "" {
+		switch {
+		case x.p.host.lost:
+			why = leader.Cut
+		case x.p.stop.hung != "":
 			why = leader.Hung
 		}
-		a.tellPolicy(leader.ProcessLost{Place: p.place(), Why: why})
-		a.tellHosts()
+		a.tellPolicy(leader.ProcessLost{Place: x.p.place(), Why: why})
 	}
+	a.tellHosts()
+	a.hostsGone()
+}
+
+// hostsGone tells the policy of hosts that were lost, when their ranks are elsewhere.
+func (a *Agent) hostsGone() {
+	if a.policy == nil {
+		return
+	}
+	for _, h := range a.hosts {
+		if _, told := a.policy.slots[h.name]; told && h.lost {
+			delete(a.policy.slots, h.name)
+			a.tellPolicy(leader.HostLost{Host: h.name, Why: leader.Died})
+		}
+	}
+}
+
+// tellState tells the policy what would have to be carried of a rank, and which hosts have
+// a snapshot of it: one that was taken then, or, without a time, the last one.
+func (a *Agent) tellState(rank int, taken time.Time) {
+	if a.policy == nil {
+		return
+	}
+	var on []string
+	for _, st := range a.storedOf(rank) {
+		if !slices.Contains(on, st.host.name) {
+			on = append(on, st.host.name)
+		}
+	}
+	a.tellPolicy(leader.StateSize{Rank: topology.Rank(rank), Bytes: float64(a.survival.sizes[rank]), Copies: on, Taken: taken})
 }
 
 // perform does what the policy has decided.
@@ -311,23 +359,25 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 		mv.planned = true
 		return
 	}
-	a.rescue(from, rank, to)
-	ended(nil, 0)
+	a.rescue(from, rank, to, func(err error) { ended(err, 0) })
 }
 
 // rescue has a rank go on elsewhere from its snapshot, though its process may still
 // live: that is refused from now on, with all its ranks.
-func (a *Agent) rescue(p *process, rank int, to *process) {
-	if !p.judged {
-		p.judged = true
-		a.running--
-		p.stop.rescued = true
-		p.stop.hung = "is out of the job by the policy's decision"
-		p.kill(syscall.SIGKILL)
+func (a *Agent) rescue(p *process, rank int, to *process, ended func(error)) {
+	a.survival.wanted[rank] = wish{to, ended}
+	if p.judged {
+		return
 	}
-	a.recoverTo(p, map[int]*process{rank: to}, fmt.Sprintf("the policy decided it (%s)", p.place()))
-	a.tellHosts()
-	a.refill()
+	p.judged = true
+	a.running--
+	p.stop.hung = "is out of the job by the policy's decision"
+	p.kill(syscall.SIGKILL)
+	a.after(0, func() { // when the policy has said where its other ranks go
+		if !a.ending && !a.mourning {
+			a.strand(verdict{code: 1, by: p, text: fmt.Sprintf("the policy decided it (%s)", p.place())}, p)
+		}
+	})
 }
 
 // decided tells of a decision.

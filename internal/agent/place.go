@@ -18,7 +18,9 @@ type host struct {
 	place     place // nil until its agent has joined
 	cores     int   // known by then
 	networks  []control.Network
-	lost      bool // its agent has ended
+	lost      bool  // its agent has ended
+	copies    int   // the port of its agent where it takes copies of snapshots
+	buddy     *host // to which those of its own go; nil: to none
 }
 
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.
@@ -75,7 +77,8 @@ func layout(j Job) ([]*host, []*process, error) {
 	for i, h := range j.Hosts {
 		hosts[i] = &host{Host: h, index: i, name: h.Name, here: h.Here}
 	}
-	at := places(len(all), j.Hosts, j.ByNode)
+	at := places(len(all)-j.Spares, j.Hosts, j.ByNode)
+	at = append(at, sparePlaces(j.Spares, at, j.Hosts)...)
 	if len(at) < len(all) {
 		return nil, nil, fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))
 	}
@@ -84,6 +87,34 @@ func layout(j Job) ([]*host, []*process, error) {
 		p.host.processes = append(p.host.processes, i)
 	}
 	return hosts, all, nil
+}
+
+// sparePlaces says on which of the hosts each of n spare processes is, where others are
+// at those of at: in turn, beginning with those that have the least to lose, so that the
+// loss of one leaves spares on others.
+func sparePlaces(n int, at []int, hosts []Host) []int {
+	on, spares := make([]int, len(hosts)), make([]int, len(hosts))
+	for _, h := range at {
+		on[h]++
+	}
+	var all []int
+	for range n {
+		best := -1
+		for i, h := range hosts {
+			switch {
+			case h.MaxSlots > 0 && on[i] >= h.MaxSlots:
+			case best < 0, spares[i] < spares[best], spares[i] == spares[best] && on[i] < on[best]:
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		on[best]++
+		spares[best]++
+		all = append(all, best)
+	}
+	return all
 }
 
 // places says on which of the hosts each of n processes is: as many as a host

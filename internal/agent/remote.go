@@ -47,9 +47,10 @@ type remote struct {
 
 // serve is the connection of an agent, the index-th.
 func (h *head) serve(c *tls.Conn, index int) {
+	heard := &patient{Conn: c}
 	r := &remote{
 		a: h.a, host: h.a.hosts[index-1],
-		conn: control.NewConn[control.FromAgent](c), to: control.NewConn[control.ToAgent](c),
+		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
 		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
 	}
 	r.conn.Limit(control.FromAgentBytes)
@@ -82,8 +83,8 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	h.wg.Go(r.write)
 	h.wg.Go(r.printer.run)
+	heard.silence = h.a.job.Silence
 	for {
-		c.SetReadDeadline(time.Now().Add(control.AlivePatient))
 		m, err := r.conn.Receive()
 		if err != nil {
 			r.end(err)
@@ -109,7 +110,7 @@ func (r *remote) end(err error) {
 
 // write sends what is due, and that we are alive.
 func (r *remote) write() {
-	tick := time.NewTicker(control.AliveEvery)
+	tick := time.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
 	for {
 		m := control.ToAgent{Alive: &control.Alive{}}
@@ -210,6 +211,10 @@ func (r *remote) heard(m control.FromAgent) {
 		})
 	case m.Metrics != nil:
 		a.post(func() { a.measuredElsewhere(r.host, *m.Metrics) })
+	case m.Holds != nil:
+		a.post(func() { a.holds(r.host, *m.Holds) })
+	case m.Uncopied != nil:
+		a.post(func() { a.uncopied(r.host, *m.Uncopied) })
 	case m.Question != nil:
 		r.ask(*m.Question)
 	}
@@ -218,11 +223,12 @@ func (r *remote) heard(m control.FromAgent) {
 // process is the one of that index; nil, and the end of the connection, if it is
 // not on that host.
 func (r *remote) process(index int) *process {
-	if index < 0 || index >= len(r.a.processes) || r.a.processes[index].host != r.host {
+	all := *r.a.known.Load()
+	if index < 0 || index >= len(all) || all[index].host != r.host {
 		r.end(fmt.Errorf("it spoke of process %d, which is not there", index))
 		return nil
 	}
-	return r.a.processes[index]
+	return all[index]
 }
 
 // questionsMost is how many questions of one agent may wait for an answer.
@@ -274,7 +280,7 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		}
 		a.warn("host %s: its clock is %v %s the one here: times in its output and logs are off by that", h.name, skew.Abs(), where)
 	}
-	h.place, h.cores = r, min(max(j.Cores, 1), coresMost)
+	h.place, h.cores, h.copies = r, min(max(j.Cores, 1), coresMost), j.Copies
 	h.networks = h.Networks
 	if len(h.networks) == 0 {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
@@ -410,21 +416,25 @@ func (a *Agent) hostLost(h *host, why error) {
 		return
 	}
 	h.lost = true
+	outlived := a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
-	switch ne := net.Error(nil); {
+	switch {
 	case h.place.(*remote).left != "":
 		text += fmt.Sprintf(": %v", why)
-	case errors.As(why, &ne) && ne.Timeout():
-		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, control.AlivePatient, a.namesOf(h))
+	case errors.Is(why, errSilence):
+		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, a.job.Silence, a.namesOf(h))
 	case !errors.Is(why, io.EOF):
 		text += fmt.Sprintf(" (%v)", why)
 	}
 	a.emit(events.Event{Kind: events.HostLost, Host: h.name, Text: text})
 	if len(h.processes) == 0 || !slices.ContainsFunc(a.processes, func(p *process) bool { return p.host == h && !p.judged }) {
 		a.detail("%s", text)
+	} else if outlived {
+		a.warn("%s", text)
 	} else {
 		a.fail(verdict{code: 1, text: text})
 	}
+	var lost []*process
 	for _, i := range h.processes {
 		p := a.processes[i]
 		p.linkEnded, p.exited = true, true
@@ -434,9 +444,15 @@ func (a *Agent) hostLost(h *host, why error) {
 		if !p.judged {
 			p.judged = true
 			a.running--
+			if p.joined { // of others nobody has heard
+				lost = append(lost, p)
+			}
 		}
 	}
 	a.answered()
+	if outlived {
+		a.goOnWithout(h, lost, text)
+	}
 }
 
 // giveUpHosts is for a job that should have ended: a host whose agent does not

@@ -95,6 +95,9 @@ func (a *Agent) startRanks() {
 	a.toldStart = true
 	for _, p := range a.processes {
 		p.joined = true
+		for _, r := range p.ranks {
+			a.survival.homes[life{r, a.survival.epoch}] = p.host
+		}
 	}
 	start := a.startOf()
 	for _, h := range a.hosts {
@@ -102,6 +105,7 @@ func (a *Agent) startRanks() {
 			h.place.startRanks(h.processes, start)
 		}
 	}
+	a.pairHosts()
 	a.detail("all processes are there; ranks start")
 	a.emit(events.Event{Kind: events.AllReady})
 	a.beginPolicy()
@@ -143,6 +147,8 @@ func (a *Agent) letGo() {
 	}
 	a.calm()
 	for _, p := range a.processes {
-		p.send(control.Message{Stop: &control.Stop{}})
+		if p.joined { // others are told when they have
+			p.send(control.Message{Stop: &control.Stop{}})
+		}
 	}
 }

@@ -3,16 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
-	"github.com/mpiv/mpiv/leader"
-	"github.com/mpiv/mpiv/topology"
 )
 
 // Ranks come and go: here is what the first agent does about it. The map is who has
@@ -20,15 +16,26 @@ import (
 
 // survival is what the agent knows of it. Owned by loop.
 type survival struct {
-	epoch     uint32
-	snapshots map[int]control.Saved // the last of each rank
-	lives     map[int]int           // by rank: how often it was recovered since its last snapshot
-	moving    map[int]*move         // by rank
-	past      map[int][]uint32      // by rank: the epochs in which its lives began, but for the first
-	waiting   []*process            // that have died, and whose ranks wait for a spare process
-	lost      []int                 // processes that are being killed, as the next map says
-	void      []uint32              // epochs of moves that came to nothing, of which the processes are still to be told
-	changed   time.Time             // when a rank moved, or was recovered, last
+	epoch   uint32
+	lives   map[int]int      // by rank: how often it was recovered since its last snapshot
+	moving  map[int]*move    // by rank
+	sizes   map[int]int64    // by rank: bytes of its state
+	past    map[int][]uint32 // by rank: the epochs in which its lives began, but for the first
+	homes   map[life]*host   // where each life began
+	lost    []int            // processes that are being killed, as the next map says
+	void    []uint32         // epochs of moves that came to nothing, of which the processes are still to be told
+	changed time.Time        // when a rank moved, or was recovered, last
+
+	stored      map[int][]stored // by rank: where snapshots of it are
+	covered     map[int]version  // by rank: what others have forgotten what it had before
+	copied      bool             // processes were told to wait until their snapshots are covered
+	stranded    []stranded
+	wanted      map[int]wish  // by rank: where it is to go on, as the policy has decided
+	fetching    map[int]*host // by rank: where a copy is being sent for it to go on
+	fetchedFrom map[int]*host
+	since       map[int]since     // by rank, if it was recovered
+	apart       map[[2]*host]bool // the first could not send copies to the second
+	alone       map[*host]bool    // was said to have no buddy
 }
 
 // A move is one that goes on.
@@ -44,7 +51,9 @@ type move struct {
 }
 
 func newSurvival() survival {
-	return survival{epoch: 1, snapshots: map[int]control.Saved{}, lives: map[int]int{}, moving: map[int]*move{}, past: map[int][]uint32{}}
+	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[life]*host{},
+		stored: map[int][]stored{}, covered: map[int]version{}, wanted: map[int]wish{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{},
+		since: map[int]since{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
@@ -69,7 +78,8 @@ func (a *Agent) startOf() control.Start {
 	for i, p := range a.processes {
 		all[i] = a.about(p)
 	}
-	return control.Start{Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+	a.survival.copied = a.copied()
+	return control.Start{Copied: a.survival.copied, Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
 }
 
 // settled is the newest map such that all to it have been told.
@@ -104,138 +114,31 @@ func (a *Agent) about(p *process) control.Process {
 	return q
 }
 
-// survives tells whether the job goes on though p has died.
-func (a *Agent) survives(p *process) bool {
-	st := p.status
-	return a.job.Options.Survive == "crashes" && a.toldStart && a.interrupts == 0 && !a.mourning && p.hello != nil && !p.failed &&
-		st.Signaled() && !(st.Signal() == syscall.SIGPIPE && p.unread())
-}
-
-// recover has the ranks of p, which has died, go on in spare processes.
-func (a *Agent) recover(p *process) {
-	why := a.obituary(p)
-	a.breakMoves(p, why)
-	targets := make(map[int]*process)
-	for _, r := range p.ranks {
-		delete(p.finished, r)
-		if targets[r] = a.spareFor(p, targets); targets[r] == nil {
-			if len(p.ranks) > a.job.Spares || len(a.processes) >= a.first+a.roomFor() {
-				a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: why + "; there is no spare process left for it (--spares)"})
-				return
-			}
-			a.detail("%s; no spare process is ready yet", why)
-			a.survival.waiting = append(a.survival.waiting, p)
-			a.refill()
-			return
-		}
-	}
-	a.recoverTo(p, targets, why)
-	if !a.ending && !a.mourning {
-		a.memberGone(p)
-		a.refill()
-	}
-}
-
-// recoverTo has ranks of p, which is no part of the job from now on, go on in targets.
-func (a *Agent) recoverTo(p *process, targets map[int]*process, why string) {
-	s := &a.survival
-	s.epoch++
-	s.changed = time.Now()
-	place := control.Place{Epoch: s.epoch, Lost: append(s.lost, p.index)}
-	s.lost = nil
-	for _, r := range slices.Sorted(maps.Keys(targets)) {
-		p.ranks = slices.DeleteFunc(slices.Clone(p.ranks), func(o int) bool { return o == r })
-		if s.lives[r]++; s.lives[r] > livesMost {
-			a.mourn(verdict{code: exitCode(p.status), by: p, died: true, text: fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why, s.lives[r], r)})
-			return
-		}
-		to := targets[r]
-		to.ranks = []int{r}
-		place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
-		a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: why, Moved: &events.Moved{From: p.index, Epoch: s.epoch, Lost: true}})
-		s.past[r] = append(s.past[r], s.epoch)
-		if !p.stop.rescued {
-			a.placed(r, to)
-		}
-		from := "from the beginning"
-		if snap, ok := s.snapshots[r]; ok {
-			from = fmt.Sprintf("from snapshot %d", snap.Number)
-		}
-		a.warn("%s: rank %d goes on %s in process %d%s", why, r, from, to.index, a.onHost(to))
-	}
-	for _, q := range a.members() {
-		own := place
-		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
-		if !adopts {
-			q.send(control.Message{Place: &own})
-			continue
-		}
-		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: s.snapshots[r].File, Lives: a.livesOf(r), Place: place}})
-	}
-	a.voidMaps()
-}
-
-// livesOf is the epochs in which the lives of rank r began, the newest first.
-func (a *Agent) livesOf(r int) []uint32 {
-	lives := append([]uint32{1}, a.survival.past[r]...)
-	slices.Reverse(lives)
-	return lives
-}
-
-// breakMoves ends the moves from and to p, which has died. Where the rank is cannot be
-// known: it may have left, and not have come whole. So the other end is killed, and is
-// lost from now on; the rank goes on from its last snapshot.
-func (a *Agent) breakMoves(p *process, why string) {
-	for _, m := range a.survival.moving {
-		other := m.to
-		switch p {
-		case m.from:
-		case m.to:
-			other = m.from
-		default:
-			continue
-		}
-		a.endMove(m, fmt.Errorf("a process that takes part has died: %s", why))
-		if !m.came {
-			a.survival.void = append(a.survival.void, m.epoch)
-		}
-		if other.exited {
-			continue
-		}
-		a.detail("process %d is ended too: a move between the two was not finished", other.index)
-		other.condemned = true
-		other.kill(syscall.SIGKILL)
-		if len(other.ranks) == 0 {
-			a.survival.lost = append(a.survival.lost, other.index)
-		}
-	}
-}
-
-// voidMaps has all told that the maps of moves which have come to nothing are those
-// before them: so that none is missing.
-func (a *Agent) voidMaps() {
-	for _, n := range a.survival.void {
-		for _, q := range a.members() {
-			q.send(control.Message{Place: &control.Place{Epoch: n}})
-		}
-	}
-	a.survival.void = nil
-}
-
 // spareFor is a process without a rank that can take one of p; nil if there is none.
 func (a *Agent) spareFor(p *process, taken map[int]*process) *process {
-	var best *process
+	if all := a.sparesFor(p, taken); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// sparesFor is all such, those on the host of p first.
+func (a *Agent) sparesFor(p *process, taken map[int]*process) (all []*process) {
+	near := 0
 	for _, q := range a.processes {
 		free := a.free(q) && q != p && q.prog == p.prog
 		for _, t := range taken {
 			free = free && t != q
 		}
-		if free && (best == nil || best.host != p.host && q.host == p.host) {
-			best = q
+		switch {
+		case free && q.host == p.host:
+			all = slices.Insert(all, near, q)
+			near++
+		case free:
+			all = append(all, q)
 		}
 	}
-	return best
+	return all
 }
 
 // free tells whether q can take a rank.
@@ -247,20 +150,39 @@ func (a *Agent) free(q *process) bool {
 	return free
 }
 
-// refill starts processes until there are as many spares as the job wants.
+// awaited tells whether a process may yet become free that can take a rank of p: it
+// starts, or is to take a rank that may not come, or stands still.
+func (a *Agent) awaited(p *process) bool {
+	return slices.ContainsFunc(a.processes, func(q *process) bool {
+		return len(q.ranks) == 0 && q != p && q.prog == p.prog && !q.exited && !q.judged && !q.linkEnded && !q.condemned && !a.free(q)
+	})
+}
+
+// refill starts processes until there are as many spares as the job wants, or ranks that
+// need one.
 func (a *Agent) refill() {
-	spares := 0
+	spares, want := 0, a.job.Spares
+	need := 0
+	for _, x := range a.survival.stranded {
+		need += len(x.p.ranks)
+	}
+	if want > 0 {
+		want = max(want, need)
+	}
 	for _, q := range a.processes {
 		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned {
 			spares++
 		}
 	}
-	for ; spares < a.job.Spares && len(a.processes) < a.first+a.roomFor() && !a.ending; spares++ {
-		h := a.hosts[0]
+	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning; spares++ {
+		var h *host
 		for _, other := range a.hosts {
-			if !other.lost && other.place != nil && len(other.processes) > 0 && a.sparesOn(other) < a.sparesOn(h) {
+			if other.able() && (h == nil || a.sparesOn(other) < a.sparesOn(h)) {
 				h = other
 			}
+		}
+		if h == nil {
+			return
 		}
 		p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: len(h.processes), path: a.processes[0].path, finished: map[int]control.RankReport{}}
 		if err := a.outputOf(p, a.screens); err != nil {
@@ -268,6 +190,8 @@ func (a *Agent) refill() {
 			return
 		}
 		a.processes = append(a.processes, p)
+		all := a.processes
+		a.known.Store(&all)
 		h.processes = append(h.processes, p.index)
 		a.running++
 		a.emitOf(p, events.Event{Kind: events.ProcessAdded})
@@ -306,11 +230,8 @@ func (a *Agent) joinLate(p *process) {
 		a.tellToRead(p)
 	}
 	a.memberCame(p)
-	dead := a.survival.waiting
-	a.survival.waiting = nil
-	for _, q := range dead {
-		a.recover(q)
-	}
+	a.goOn()
+	a.letGo() // all may have finished meanwhile
 }
 
 // saved is told that there is a snapshot.
@@ -318,9 +239,10 @@ func (a *Agent) saved(p *process, s control.Saved) {
 	if !slices.Contains(p.ranks, s.Rank) {
 		return // it has left, and who took it has told
 	}
-	a.survival.snapshots[s.Rank] = s
+	a.savedOn(p, s)
 	delete(a.survival.lives, s.Rank)
-	a.tellPolicy(leader.StateSize{Rank: topology.Rank(s.Rank), Bytes: float64(s.Bytes), Copies: []string{p.host.name}, Taken: time.Now()})
+	a.survival.sizes[s.Rank] = s.Bytes
+	a.tellState(s.Rank, time.Now())
 }
 
 // move begins to move a rank to a spare process on a host, or on any if that is
@@ -355,7 +277,7 @@ func (a *Agent) movable(rank int) error {
 		return errors.New("the job has not started yet, or is ending")
 	case a.survival.moving[rank] != nil:
 		return fmt.Errorf("rank %d is being moved already", rank)
-	case from.exited || from.condemned:
+	case from.exited || from.judged || from.condemned:
 		return fmt.Errorf("rank %d is being recovered: its process has died", rank)
 	case len(from.finished) > 0:
 		return fmt.Errorf("rank %d has finished", rank)
@@ -405,10 +327,11 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
 		mv.came, a.survival.changed = true, time.Now()
 		if m.Saved != nil {
-			a.survival.snapshots[m.Rank] = *m.Saved
+			a.savedBefore(m.Rank, *m.Saved)
 		}
 		mv.from.ranks = slices.DeleteFunc(mv.from.ranks, func(r int) bool { return r == m.Rank })
 		p.ranks = []int{m.Rank}
+		a.survival.homes[life{m.Rank, m.Epoch}] = p.host
 		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
 		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
 		for _, q := range a.members() {
@@ -422,13 +345,15 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	a.survival.changed = time.Now()
 	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
 	a.detail("rank %d goes on in process %d: %d bytes of state, it stood still for %v", m.Rank, p.index, m.Bytes, time.Duration(m.Stood))
-	a.tellPolicy(leader.StateSize{Rank: topology.Rank(m.Rank), Bytes: float64(m.Bytes)})
+	a.survival.sizes[m.Rank] = m.Bytes
+	a.tellState(m.Rank, time.Time{})
 	if mv != nil {
 		mv.stood = time.Duration(m.Stood)
 		a.endMove(mv, nil)
 		if !mv.planned {
 			a.placed(m.Rank, p)
 		}
+		a.goOn() // a process is free
 	}
 }
 
@@ -439,6 +364,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 		a.survival.void = append(a.survival.void, mv.epoch)
 		a.endMove(mv, errors.New(m.Reason))
 		a.voidMaps()
+		a.goOn() // a process is free
 	}
 }
 
@@ -451,8 +377,11 @@ func (a *Agent) endMove(m *move, err error) {
 // spawn starts p on this host.
 func (c *crew) spawn(p *process) error {
 	a := c.owner.(local).a // a deputy's crew is not asked this way
-	m := &child{index: p.index, prog: p.prog, path: p.path}
-	var err error
+	m := &child{index: p.index, prog: p.prog}
+	err := m.resolve()
+	if err != nil {
+		return err
+	}
 	if m.credentials, err = a.credentialsOf(p); err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (tr *trial) saved() *trial {
 				return false
 			}
 		}
-		return len(tr.survival.snapshots) == tr.job.Programs[0].Ranks
+		return len(tr.survival.stored) == tr.job.Programs[0].Ranks
 	})
 	return tr
 }

@@ -24,6 +24,8 @@ type Boot struct {
 	Quote       bool          // the command goes through a shell there
 	Children    []Boot        `json:",omitempty"` // agents that this one has to start
 	Patience    time.Duration // how long it may take to reach the first agent
+	Silence     time.Duration // for how long nothing may be heard of the first agent, or of this one
+	Crashes     bool          // the job outlives hosts: the agent keeps copies for others, and lives on when who started it ends
 }
 
 // A FromAgent is what an agent says to the job's first. Exactly one field is set.
@@ -42,6 +44,8 @@ type FromAgent struct {
 	Question     *Exchange     `json:",omitempty"`
 	Leaving      *Leaving      `json:",omitempty"`
 	Metrics      *Metrics      `json:",omitempty"`
+	Holds        *Holds        `json:",omitempty"`
+	Uncopied     *Uncopied     `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
@@ -57,6 +61,9 @@ type ToAgent struct {
 	Input  *Output   `json:",omitempty"`
 	Taken  *Taken    `json:",omitempty"`
 	Answer *Exchange `json:",omitempty"`
+	Buddy  *Buddy    `json:",omitempty"`
+	Copy   *Copy     `json:",omitempty"`
+	Fence  *Fence    `json:",omitempty"`
 	Alive  *Alive    `json:",omitempty"`
 }
 
@@ -67,6 +74,7 @@ type Joined struct {
 	Cores   int
 	Time    time.Time // its clock
 	System  string    // "linux/amd64"
+	Copies  int       `json:",omitempty"` // the port at which it takes copies of snapshots. 0: it takes none
 }
 
 // LaunchFailed: the command that was to start an agent on a host has ended
@@ -186,11 +194,53 @@ type Metrics struct {
 	Error string `json:",omitempty"`
 }
 
-// Alive is said every AliveEvery, so that a host which was cut off is known.
+// Buddy: copies of the snapshots that are saved on this host go to that agent from
+// now on, the last of each rank first. Without Addrs they go nowhere.
+type Buddy struct {
+	Agent int
+	Addrs []string // host:port where it takes them; one of them does
+}
+
+// Copy: send the snapshot in File to that agent, too.
+type Copy struct {
+	Rank  int
+	Epoch uint32 // in which the life of the rank began that has saved it
+	File  string
+	To    Buddy
+}
+
+// Holds: the agent has a copy, whole.
+type Holds struct {
+	Rank   int
+	Epoch  uint32
+	Number uint64
+	File   string
+}
+
+// Uncopied: a snapshot could not be sent to that agent. No other will be before there
+// is another Buddy.
+type Uncopied struct {
+	Rank   int
+	Agent  int
+	Reason string
+}
+
+// Fence: that agent's host is lost, and the agent is refused from now on.
+type Fence struct{ Agent int }
+
+// Alive is said every AliveEvery, or ten times in the Silence of Boot if that is more
+// often, so that a host which was cut off is known.
 type Alive struct{}
 
-// How often Alive is said, and for how long nothing may be heard.
+// How often Alive is said, and for how long nothing may be heard, unless the job says
+// otherwise: at level "crashes", where a lost host is survived, it is CrashPatient.
 const (
 	AliveEvery   = 500 * time.Millisecond
 	AlivePatient = 15 * time.Second
+	CrashPatient = time.Second
 )
+
+// Beat is how often Alive is said where nothing may be heard for that long.
+func Beat(silence time.Duration) time.Duration {
+	return min(max(silence/10, 10*time.Millisecond), AliveEvery)
+}

@@ -53,6 +53,7 @@ type Message struct {
 	Place   *Place   `json:",omitempty"`
 	Adopt   *Adopt   `json:",omitempty"`
 	Depart  *Depart  `json:",omitempty"`
+	Covered *Covered `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 	Ping    *Ping    `json:",omitempty"`
 }
@@ -97,6 +98,7 @@ type Start struct {
 	Processes []Process // all of the job, by index
 	Room      int       // how many more there may come to be
 	Epoch     uint32    // of the map that Processes is
+	Copied    bool      `json:",omitempty"` // a snapshot covers what others keep only when the agent says Covered
 }
 
 // A Process of the job.
@@ -202,9 +204,10 @@ type Stayed struct {
 	Reason string
 }
 
-// Saved: a snapshot of the rank is in that file.
+// Saved: a snapshot of the rank is in that file. It may be said again.
 type Saved struct {
 	Rank   int
+	Epoch  uint32 // in which this life of the rank began
 	Number uint64
 	Bytes  int64
 	File   string
@@ -228,6 +231,14 @@ type PathReading struct {
 	RTT     int64
 	Size    sensors.SizeClass
 	Sent    uint64 // of the program's messages, ever
+}
+
+// Covered: that snapshot of the rank, and what was saved before, would outlive the
+// host: there is a copy on another, or there is no other.
+type Covered struct {
+	Rank   int
+	Epoch  uint32
+	Number uint64
 }
 
 // Stop asks the process to end now: another part of the job has failed, or,

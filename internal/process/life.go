@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,16 @@ type Life struct {
 	number  uint64           // of the rank's last snapshot, in this life or before; owned by the rank
 	choices *checkpoint.Determinants
 	saved   *control.Saved // the last snapshot; nil: none, or not known here; owned by the rank
+
+	mu      sync.Mutex // guards what follows
+	pending *pending   // the last snapshot, while its host would take it along; nil if there is none
+}
+
+// A pending snapshot is not covered.
+type pending struct {
+	saved   control.Saved
+	capsule *engine.Capsule // without messages
+	said    time.Time
 }
 
 // A Past is the state that a rank had in another process.
@@ -139,13 +150,20 @@ func (p *Process) saveEvery() {
 	for {
 		select {
 		case <-tick.C:
+			var again []control.Saved
 			p.mu.Lock()
 			for r, l := range p.living {
 				if !p.ends[r] {
 					l.wantSave()
 				}
+				if s := l.overdue(every); s != nil {
+					again = append(again, *s)
+				}
 			}
 			p.mu.Unlock()
+			for _, s := range again {
+				p.agent.Send(control.Message{Saved: &s})
+			}
 		case <-p.stopped:
 			return
 		}
@@ -184,10 +202,56 @@ func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte)
 		}
 		l.p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: int(l.Rank), Epoch: d.Epoch, Reason: err.Error()}})
 	}
-	if l.save.Swap(false) && l.p.options.Survive == "crashes" && !l.Box.Replaying() {
+	// One snapshot at a time is on its way to another host, or they would overtake
+	// each other for ever.
+	if l.save.Load() && l.p.options.Survive == "crashes" && l.covers() && !l.Box.Replaying() {
+		l.save.Store(false)
 		return l.snapshot(image, extra)
 	}
 	return nil
+}
+
+// covers tells whether no snapshot is pending.
+func (l *Life) covers() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pending == nil
+}
+
+// overdue is a snapshot of which the agent should have said long ago that it is covered:
+// it may not have heard of it, or not have been heard.
+func (l *Life) overdue(after time.Duration) *control.Saved {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending == nil || time.Since(l.pending.said) < max(after, time.Second) {
+		return nil
+	}
+	l.pending.said = time.Now()
+	return &l.pending.saved
+}
+
+// forget is told that nobody will ask for the pending snapshot.
+func (l *Life) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = nil
+}
+
+// covered is told by the agent that a snapshot would outlive this host.
+func (p *Process) covered(m control.Covered) {
+	l := p.life(topology.Rank(m.Rank))
+	if l == nil || uint32(l.epoch) != m.Epoch {
+		return
+	}
+	l.mu.Lock()
+	if l.pending != nil && l.pending.saved.Number <= m.Number {
+		l.Box.Covered(l.pending.capsule)
+		l.pending = nil
+	}
+	l.mu.Unlock()
+	if l.save.Load() {
+		l.due.Store(true)
+	}
 }
 
 // snapshot saves the rank as it is now.
@@ -207,9 +271,20 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
 	}
 	l.savedChoices()
-	l.saved = &control.Saved{Rank: int(l.Rank), Number: l.number, Bytes: image.Bytes(), File: l.file()}
+	l.saved = &control.Saved{Rank: int(l.Rank), Epoch: uint32(l.epoch), Number: l.number, Bytes: image.Bytes(), File: l.file()}
+	if l.p.copied {
+		c.Unread = nil // only what has come is asked for again
+		for i := range c.Streams {
+			c.Streams[i].Log = nil
+		}
+		l.mu.Lock()
+		l.pending = &pending{saved: *l.saved, capsule: c, said: time.Now()}
+		l.mu.Unlock()
+	}
 	l.p.agent.Send(control.Message{Saved: l.saved})
-	l.Box.Covered(c) // after that: if this process dies here, the agent knows of the snapshot
+	if !l.p.copied {
+		l.Box.Covered(c) // after that: if this process dies here, the agent knows of the snapshot
+	}
 	return nil
 }
 
@@ -267,6 +342,9 @@ func (p *Process) adopt(m control.Adopt) {
 		p.agent.Send(control.Message{Failed: &control.Failed{Rank: m.Rank, Code: 1, Error: fmt.Sprintf("go on from its last snapshot: %v", err)}})
 		return
 	}
+	if p.copied {
+		l.wantSave() // what it goes on from is on one host less
+	}
 	p.live(l)
 }
 
@@ -279,17 +357,11 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return nil, err
 		}
 		defer area.Close()
-		s, err := area.Latest()
+		s, err := latest(area)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", m.Snapshot, err)
 		}
-		if len(s.Parts) < 3 {
-			return nil, fmt.Errorf("%s: %w", m.Snapshot, checkpoint.ErrCorrupt)
-		}
-		parts := make([][]byte, len(s.Parts)) // the area is closed before they are used
-		for i, part := range s.Parts {
-			parts[i] = append([]byte(nil), part...)
-		}
+		parts := s.Parts
 		if c, err = engine.ParseCapsule(parts[0]); err != nil {
 			return nil, err
 		}
@@ -306,6 +378,26 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 		return nil, err
 	}
 	return l, l.recordChoices(again, 0, 0)
+}
+
+// latest is the latest snapshot in area, in memory of its own. The agent that keeps it
+// there for another host may still get one from it, and this one is as good.
+func latest(area *checkpoint.Area) (checkpoint.Snapshot, error) {
+	for {
+		s, err := area.Latest()
+		if err != nil {
+			return s, err
+		}
+		if len(s.Parts) < 3 {
+			return s, checkpoint.ErrCorrupt
+		}
+		for i, part := range s.Parts {
+			s.Parts[i] = append([]byte(nil), part...)
+		}
+		if area.Has(s.Number) {
+			return s, nil
+		}
+	}
 }
 
 func fillFrom(segments, parts [][]byte) error {

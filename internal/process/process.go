@@ -48,10 +48,11 @@ type Process struct {
 	reason   error         // why; nil if all have finished; set before stopped is closed
 	finished sync.WaitGroup
 
-	dir   string     // of the job
-	host  string     // this one's name
-	lives chan *Life // that begin here; never full
-	moves *moves
+	dir    string     // of the job
+	host   string     // this one's name
+	copied bool       // a snapshot covers nothing before the agent says so
+	lives  chan *Life // that begin here; never full
+	moves  *moves
 
 	mu     sync.Mutex // guards what follows
 	ends   map[topology.Rank]bool
@@ -143,7 +144,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Log:      log,
 	}
 	own := s.Processes[p.index]
-	p.host = own.Host
+	p.host, p.copied = own.Host, s.Copied
 	onHost := make(map[string]int)
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
@@ -223,6 +224,8 @@ func (p *Process) listenToAgent() {
 			p.place(*m.Place)
 		case m.Adopt != nil:
 			p.adopt(*m.Adopt)
+		case m.Covered != nil:
+			p.covered(*m.Covered)
 		case m.Depart != nil:
 			p.depart(*m.Depart)
 		case m.Stop != nil:

@@ -96,6 +96,7 @@ func (g *luggage) unpack(first []byte) (parts [][]byte, err error) {
 // leave takes the rank to another process. ErrLeft: it is gone from here.
 func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image, extra []byte) error {
 	since := time.Now()
+	l.forget()
 	ctx, stop := context.WithTimeout(ctx, d.Patience)
 	defer stop()
 	c, err := l.Box.Depart(ctx, d.To, topology.Epoch(d.Epoch))

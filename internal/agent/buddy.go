@@ -1,0 +1,521 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/gate"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// The buddies of an agent are the agent that keeps copies of its host's snapshots, and
+// those for which it keeps some. Copies go from agent to agent over connections of their
+// own, so that they delay nothing else that agents say to each other.
+type buddies struct {
+	identity *identity.Identity
+	tell     func(control.FromAgent) // the job's first agent
+	listener *gate.Gate
+	ctx      context.Context
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+	wake     chan struct{} // one element: there may be something to carry
+
+	strangers atomic.Uint64
+
+	mu      sync.Mutex // guards what follows
+	dir     string     // of the job, on this host; empty before there is one
+	closed  bool
+	shelves map[life]*shelf
+	forgot  map[int]uint32 // by rank: lives before this epoch have no files here
+	guests  map[net.Conn]int
+	to      control.Buddy
+	turn    uint64                // how often to has changed
+	saved   map[int]control.Saved // the last of each rank
+	due     map[int]bool          // those of them that to may not have
+	extra   []control.Copy
+	out     net.Conn // to whom something is being carried
+}
+
+// newBuddies begins to listen. tell may be called by any goroutine.
+func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies, error) {
+	b := &buddies{
+		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[life]*shelf{}, forgot: map[int]uint32{},
+		guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
+	}
+	var err error
+	b.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
+		Refused: func(from netip.AddrPort, err error) { b.refused(from, err) }})
+	if err != nil {
+		return nil, fmt.Errorf("listen for copies from other hosts: %w", err)
+	}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.wg.Go(b.accept)
+	b.wg.Go(b.carry)
+	return b, nil
+}
+
+// port is where copies are taken.
+func (b *buddies) port() int { return b.listener.Addr().(*net.TCPAddr).Port }
+
+// home is told where this host's files of the job are.
+func (b *buddies) home(dir string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dir = dir
+}
+
+// refused is told of a connection that came to nothing.
+func (b *buddies) refused(from fmt.Stringer, err error) {
+	if b.strangers.Add(1) > refusalsTold {
+		return
+	}
+	b.tell(control.FromAgent{Refused: &control.Refused{Reason: fmt.Sprintf("%v, where copies are taken: %v", from, err)}})
+}
+
+// accept takes copies from other agents until close.
+func (b *buddies) accept() {
+	for {
+		c, err := b.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no file descriptors; they may come back
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !b.admit(c, -1) {
+			c.Close()
+			return
+		}
+		b.wg.Go(func() {
+			defer b.dismiss(c)
+			conn, err := b.greet(c)
+			if err != nil {
+				b.refused(c.RemoteAddr(), err)
+				return
+			}
+			b.listener.Member(c.RemoteAddr())
+			b.keep(conn) // its end is for who sends to see
+		})
+	}
+}
+
+// greet makes sure that another agent of the job is at the other end of c.
+func (b *buddies) greet(c net.Conn) (*tls.Conn, error) {
+	persist(c)
+	c.SetDeadline(time.Now().Add(shakeTime))
+	conn := tls.Server(c, b.identity.TLS())
+	if err := conn.Handshake(); err != nil {
+		return nil, err
+	}
+	name, err := b.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+	if err == nil && name.Role != identity.Agent {
+		err = fmt.Errorf("%v is no agent", name)
+	}
+	c.SetDeadline(time.Time{})
+	if err == nil && !b.admit(c, name.Index) {
+		err = net.ErrClosed
+	}
+	if err == nil { // it may have been fenced since
+		_, err = b.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+	}
+	return conn, err
+}
+
+// admit keeps c, of that agent, for fence and close; false after close.
+func (b *buddies) admit(c net.Conn, agent int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.guests[c] = agent
+	}
+	return !b.closed
+}
+
+func (b *buddies) dismiss(c net.Conn) {
+	c.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.guests, c)
+}
+
+// fence refuses an agent whose host was lost from now on.
+func (b *buddies) fence(agent int) {
+	name := b.identity.Name()
+	name.Index, name.Incarnation = agent, 2 // no agent has a second life
+	b.identity.Fence(name)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c, of := range b.guests {
+		if of == agent {
+			c.Close()
+		}
+	}
+}
+
+// do does what the first agent says about copies.
+func (b *buddies) do(m control.ToAgent) {
+	switch {
+	case m.Buddy != nil:
+		b.meet(*m.Buddy)
+	case m.Copy != nil:
+		b.copy(*m.Copy)
+	case m.Fence != nil:
+		b.fence(m.Fence.Agent)
+	}
+}
+
+// meet is told where copies go from now on.
+func (b *buddies) meet(to control.Buddy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.to = to
+	b.turn++
+	for r := range b.saved {
+		b.due[r] = true
+	}
+	if b.out != nil {
+		b.out.Close()
+	}
+	b.rouse()
+}
+
+// keepOf is told of a snapshot on this host.
+func (b *buddies) keepOf(s control.Saved) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saved[s.Rank] = s
+	b.due[s.Rank] = true
+	b.rouse()
+}
+
+// copy sends one to another agent than the usual.
+func (b *buddies) copy(c control.Copy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.extra = append(b.extra, c)
+	b.rouse()
+}
+
+func (b *buddies) rouse() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends all. It waits.
+func (b *buddies) close() {
+	b.mu.Lock()
+	b.closed = true
+	for c := range b.guests {
+		c.Close()
+	}
+	if b.out != nil {
+		b.out.Close()
+	}
+	b.mu.Unlock()
+	b.stop()
+	b.listener.Close()
+	b.wg.Wait()
+	for _, s := range b.shelves {
+		s.close()
+	}
+	clear(b.shelves)
+}
+
+// An errand is one snapshot to carry.
+type errand struct {
+	life
+	file  string
+	to    control.Buddy
+	turn  uint64
+	extra bool
+}
+
+// next waits for one; false: there will be none.
+func (b *buddies) next() (e errand, ok bool) {
+	for {
+		if e, ok = b.pick(); ok {
+			return e, true
+		}
+		select {
+		case <-b.wake:
+		case <-b.ctx.Done():
+			return e, false
+		}
+	}
+}
+
+func (b *buddies) pick() (errand, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errand{}, false
+	}
+	if len(b.extra) > 0 { // somebody waits for it to go on
+		x := b.extra[0]
+		b.extra = b.extra[1:]
+		return errand{life{x.Rank, x.Epoch}, x.File, x.To, b.turn, true}, true
+	}
+	if len(b.to.Addrs) > 0 {
+		for r := range b.due {
+			delete(b.due, r)
+			s := b.saved[r]
+			return errand{life{r, s.Epoch}, s.File, b.to, b.turn, false}, true
+		}
+	}
+	return errand{}, false
+}
+
+// How long is tried to send a copy, and how long to reach the agent that takes it: many
+// times what a busy host needs, and short of what a rank's log of messages lasts.
+const (
+	carryTime = 5 * time.Second
+	meetTime  = 2 * time.Second
+)
+
+// carry sends copies until close, one at a time.
+func (b *buddies) carry() {
+	c := carrier{b: b, sources: map[int]*source{}}
+	defer c.end()
+	for {
+		e, ok := b.next()
+		if !ok {
+			return
+		}
+		for since := time.Now(); ; {
+			err := c.deliver(e)
+			if err == nil || b.stale(e) {
+				break
+			}
+			c.hangUp()
+			if time.Since(since) > carryTime {
+				b.giveUp(e, err)
+				break
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-b.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// stale is true if e is of no use any more.
+func (b *buddies) stale(e errand) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed || !e.extra && e.turn != b.turn
+}
+
+// giveUp has the first agent look for somebody else.
+func (b *buddies) giveUp(e errand, err error) {
+	b.mu.Lock()
+	if !e.extra {
+		b.due[e.rank] = true
+		b.to = control.Buddy{}
+	}
+	b.mu.Unlock()
+	b.tell(control.FromAgent{Uncopied: &control.Uncopied{Rank: e.rank, Agent: e.to.Agent, Reason: err.Error()}})
+}
+
+// A carrier is what the goroutine of carry has.
+type carrier struct {
+	b       *buddies
+	line    *parcels // nil: none
+	agent   int      // at its other end
+	sources map[int]*source
+}
+
+// A source is a file of snapshots, and what the buddy has of it.
+type source struct {
+	life
+	file string
+	area *checkpoint.Area
+	turn uint64
+	base *checkpoint.Sums
+}
+
+func (c *carrier) end() {
+	c.hangUp()
+	for _, s := range c.sources {
+		s.area.Close()
+	}
+}
+
+func (c *carrier) hangUp() {
+	if c.line == nil {
+		return
+	}
+	c.b.mu.Lock()
+	c.b.out = nil
+	c.b.mu.Unlock()
+	c.line.conn.Close()
+	c.line = nil
+}
+
+// deliver sends the latest snapshot of e's life.
+func (c *carrier) deliver(e errand) error {
+	if e.extra {
+		area, err := checkpoint.Open(e.file)
+		if err != nil {
+			return fmt.Errorf("copy rank %d: %w", e.rank, err)
+		}
+		defer area.Close()
+		return c.send(e, &source{life: e.life, file: e.file, area: area})
+	}
+	s := c.sources[e.rank]
+	if s == nil || s.file != e.file {
+		area, err := checkpoint.Open(e.file)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // the rank has saved elsewhere since
+		}
+		if err != nil {
+			return fmt.Errorf("copy rank %d: %w", e.rank, err)
+		}
+		if s != nil {
+			s.area.Close()
+		}
+		s = &source{life: e.life, file: e.file, area: area}
+		c.sources[e.rank] = s
+	}
+	if s.turn != e.turn {
+		s.base, s.turn = nil, e.turn
+	}
+	return c.send(e, s)
+}
+
+// send sends what the other end has not of the latest snapshot of s.
+func (c *carrier) send(e errand, s *source) error {
+	if err := c.call(e); err != nil {
+		return err
+	}
+	for {
+		d, err := s.area.Delta(s.base, pieceLen)
+		if errors.Is(err, checkpoint.ErrGone) { // there is a later one
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("copy rank %d: %w", s.rank, err)
+		}
+		if s.base != nil && s.base.Number == d.Number {
+			return nil
+		}
+		err = c.pass(s, d)
+		if errors.Is(err, checkpoint.ErrGone) || errors.Is(err, errAgain) && s.base != nil {
+			if errors.Is(err, errAgain) {
+				s.base = nil
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("copy rank %d to agent %d: %w", s.rank, e.to.Agent, err)
+		}
+		if s.base != nil && !e.extra {
+			c.b.forgetBefore(s.life)
+		}
+		s.base = d.Sums
+		return nil
+	}
+}
+
+var errAgain = errors.New("it has not what the rest was to be added to")
+
+// pass sends d and waits until it is kept.
+func (c *carrier) pass(s *source, d *checkpoint.Delta) error {
+	begin := beginning{Rank: s.rank, Epoch: s.epoch, Number: d.Number, Base: d.Base, Lengths: d.Lengths}
+	if err := c.line.send(parcel{Begin: &begin}, nil); err != nil {
+		return err
+	}
+	for chunk, err := range d.Chunks() {
+		if err == nil {
+			err = c.line.send(parcel{Put: &piece{Part: chunk.Part, Off: chunk.Off, Bytes: len(chunk.Data)}}, chunk.Data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	sum := d.Sums.Sum()
+	if err := c.line.send(parcel{Commit: sum[:]}, nil); err != nil {
+		return err
+	}
+	if err := c.line.out.Flush(); err != nil {
+		return err
+	}
+	c.line.conn.SetReadDeadline(time.Now().Add(parcelTime))
+	answer, err := c.line.receive()
+	switch {
+	case err != nil:
+		return err
+	case answer.Kept == nil:
+		return errors.New("it did not say what has become of the copy")
+	case answer.Kept.Again:
+		return fmt.Errorf("%w: %s", errAgain, answer.Kept.Error)
+	case answer.Kept.Error != "":
+		return errors.New(answer.Kept.Error)
+	}
+	return nil
+}
+
+// call connects to who takes e, unless that is so.
+func (c *carrier) call(e errand) error {
+	if c.line != nil && c.agent == e.to.Agent {
+		return nil
+	}
+	c.hangUp()
+	var errs []error
+	for _, addr := range e.to.Addrs {
+		conn, err := c.b.dial(addr, e.to.Agent)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c.b.mu.Lock()
+		if c.b.closed || !e.extra && e.turn != c.b.turn {
+			c.b.mu.Unlock()
+			conn.Close()
+			return net.ErrClosed
+		}
+		c.b.out = conn.NetConn()
+		c.b.mu.Unlock()
+		c.line, c.agent = newParcels(conn), e.to.Agent
+		return nil
+	}
+	return fmt.Errorf("agent %d cannot be reached: %w", e.to.Agent, errors.Join(errs...))
+}
+
+// dial connects to the agent of that index.
+func (b *buddies) dial(addr string, agent int) (*tls.Conn, error) {
+	ctx, stop := context.WithTimeout(b.ctx, meetTime)
+	defer stop()
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	persist(raw)
+	conn := tls.Client(raw, b.identity.TLS())
+	if err = conn.HandshakeContext(ctx); err == nil {
+		var name identity.Name
+		name, err = b.identity.Verify(conn.ConnectionState().PeerCertificates[0])
+		if err == nil && (name.Role != identity.Agent || name.Index != agent) {
+			err = fmt.Errorf("%v is not agent %d", name, agent)
+		}
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	return conn, nil
+}

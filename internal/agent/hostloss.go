@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Each host has a buddy, another host whose agent keeps copies of its snapshots. The
+// job's first agent knows of every copy, and nobody but it says that a snapshot is
+// covered: what ranks have forgotten, it can have them do without.
+
+// A version of a rank's state: a snapshot of the life that began in an epoch.
+type version struct {
+	epoch  uint32
+	number uint64
+}
+
+func (v version) before(w version) bool {
+	return v.epoch < w.epoch || v.epoch == w.epoch && v.number < w.number
+}
+
+// A since is what a rank has gone on from, in an epoch.
+type since struct {
+	epoch uint32
+	from  version
+}
+
+// A stored snapshot is in a file on a host.
+type stored struct {
+	version
+	host *host
+	file string
+}
+
+// outlives tells whether the job goes on when a host is lost.
+func (a *Agent) outlives() bool {
+	return a.buddies != nil && a.toldStart && !a.ending && !a.mourning && a.interrupts == 0
+}
+
+// ofCopies is told by this host's buddies what agents of others say in a message.
+func (a *Agent) ofCopies(m control.FromAgent) {
+	a.post(func() {
+		i := slices.IndexFunc(a.hosts, func(h *host) bool { return h.here })
+		switch {
+		case m.Refused != nil:
+			a.detail("a connection was refused: %s", m.Refused.Reason)
+			a.refusedOne(a.hereName(), m.Refused.Reason)
+		case i < 0:
+		case m.Holds != nil:
+			a.holds(a.hosts[i], *m.Holds)
+		case m.Uncopied != nil:
+			a.uncopied(a.hosts[i], *m.Uncopied)
+		}
+	})
+}
+
+// pairHosts tells each host its buddy: the next that is there, and a distrusted one only
+// if there is no other.
+func (a *Agent) pairHosts() {
+	if !a.survival.copied {
+		return
+	}
+	for i, h := range a.hosts {
+		if !h.able() {
+			continue
+		}
+		var buddy *host
+		for k := 1; k < len(a.hosts); k++ {
+			g := a.hosts[(i+k)%len(a.hosts)]
+			if g.able() && !a.survival.apart[[2]*host{h, g}] && (buddy == nil || buddy.Distrusted && !g.Distrusted) {
+				buddy = g
+			}
+		}
+		told := control.Buddy{}
+		if buddy != nil {
+			told = a.takes(buddy)
+		} else {
+			a.coverAll(h)
+		}
+		if buddy != h.buddy {
+			h.buddy = buddy
+			a.tellOfCopies(h, control.ToAgent{Buddy: &told})
+		}
+	}
+}
+
+// able is true for a host that has processes and is not lost.
+func (h *host) able() bool { return h.place != nil && !h.lost && len(h.processes) > 0 }
+
+// takes is where the agent of h takes copies.
+func (a *Agent) takes(h *host) control.Buddy {
+	b := control.Buddy{Agent: h.index + 1}
+	port := h.copies
+	if h.here {
+		b.Agent, port = 0, a.buddies.port()
+	}
+	for _, n := range a.networksOf(h) {
+		if addr := net.JoinHostPort(n.Address, strconv.Itoa(port)); n.Class != topology.SameHost && !slices.Contains(b.Addrs, addr) {
+			b.Addrs = append(b.Addrs, addr)
+		}
+	}
+	return b
+}
+
+// tellOfCopies tells the agent of h.
+func (a *Agent) tellOfCopies(h *host, m control.ToAgent) {
+	if r, elsewhere := h.place.(*remote); elsewhere {
+		r.tell(m)
+	} else {
+		a.buddies.do(m)
+	}
+}
+
+// copied tells whether snapshots cover something only when they have a copy.
+func (a *Agent) copied() bool {
+	able := 0
+	for _, h := range a.hosts {
+		if h.able() {
+			able++
+		}
+	}
+	return a.buddies != nil && (able > 1 || a.survival.copied)
+}
+
+// store notes where a snapshot is. Of a life there is one file on a host; lives before
+// are of use until this one is covered.
+func (a *Agent) store(rank int, st stored) {
+	s := &a.survival
+	if now := s.since[rank]; st.epoch < now.epoch && now.from.before(st.version) {
+		return // the rank may have gone another way since
+	}
+	all := slices.DeleteFunc(s.stored[rank], func(o stored) bool { return o.host == st.host && o.file == st.file })
+	s.stored[rank] = append(all, st)
+}
+
+// storedOf is where snapshots of a rank are that it can go on from, the newest first.
+func (a *Agent) storedOf(rank int) []stored {
+	s := &a.survival
+	s.stored[rank] = slices.DeleteFunc(s.stored[rank], func(st stored) bool { return st.host.lost || st.before(s.covered[rank]) })
+	all := slices.Clone(s.stored[rank])
+	slices.SortStableFunc(all, func(x, y stored) int {
+		switch {
+		case y.before(x.version):
+			return -1
+		case x.before(y.version):
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// savedOn is told that p has saved a rank, on its host.
+func (a *Agent) savedOn(p *process, m control.Saved) {
+	v := version{m.Epoch, m.Number}
+	a.store(m.Rank, stored{v, p.host, m.File})
+	if !a.copied() {
+		return
+	}
+	if p.host.here {
+		a.buddies.keepOf(m)
+	}
+	if p.host.buddy == nil {
+		a.cover(p, m.Rank, v)
+		return
+	}
+	for _, st := range a.survival.stored[m.Rank] { // it was not heard when it was said
+		if st.host != p.host && !st.host.lost && !st.before(v) {
+			a.cover(p, m.Rank, st.version)
+		}
+	}
+}
+
+// savedBefore is told, by who took a rank, of its last snapshot: its old process may not
+// have been heard.
+func (a *Agent) savedBefore(rank int, m control.Saved) {
+	h := a.survival.homes[life{rank, m.Epoch}]
+	if h == nil || h.lost {
+		return
+	}
+	a.store(rank, stored{version{m.Epoch, m.Number}, h, m.File})
+	if h.here && a.copied() {
+		a.buddies.keepOf(m)
+	}
+}
+
+// cover says that a snapshot of a rank in p is covered.
+func (a *Agent) cover(p *process, rank int, v version) {
+	if a.survival.covered[rank].before(v) {
+		a.survival.covered[rank] = v
+	}
+	p.send(control.Message{Covered: &control.Covered{Rank: rank, Epoch: v.epoch, Number: v.number}})
+}
+
+// coverAll is for a host that has no buddy.
+func (a *Agent) coverAll(h *host) {
+	if !a.survival.alone[h] {
+		a.survival.alone[h] = true
+		a.warn("host %s: no other host can keep copies of what %s there save: the loss of this host would be the loss of the job", h.name, a.namesOf(h))
+	}
+	for _, i := range h.processes {
+		p := a.processes[i]
+		for _, r := range p.ranks {
+			for _, st := range a.survival.stored[r] {
+				if st.host == h {
+					a.cover(p, r, st.version)
+				}
+			}
+		}
+	}
+}
+
+// holds is told that there is a copy on h.
+func (a *Agent) holds(h *host, m control.Holds) {
+	if h.lost || m.Rank < 0 || a.processOf(m.Rank) == nil {
+		return
+	}
+	v := version{m.Epoch, m.Number}
+	a.store(m.Rank, stored{v, h, m.File})
+	if p := a.processOf(m.Rank); p.host != h && !p.exited && v.epoch >= a.survival.since[m.Rank].epoch {
+		a.cover(p, m.Rank, v)
+	}
+	if a.survival.fetching[m.Rank] == h {
+		delete(a.survival.fetching, m.Rank)
+	}
+	a.tellState(m.Rank, time.Time{})
+	a.goOn()
+}
+
+// uncopied is told that the agent of h could not send a copy. The two hosts do not work
+// together any more.
+func (a *Agent) uncopied(h *host, m control.Uncopied) {
+	if m.Agent < 0 || m.Agent > len(a.hosts) || h.lost || a.ending {
+		return
+	}
+	i := slices.IndexFunc(a.hosts, func(g *host) bool { return m.Agent == 0 && g.here || m.Agent == g.index+1 && !g.here })
+	if i < 0 || a.hosts[i].lost {
+		return
+	}
+	g := a.hosts[i]
+	a.warn("host %s: the snapshots of its ranks cannot be copied to host %s, so another is looked for: %s", h.name, g.name, printable(m.Reason))
+	a.survival.apart[[2]*host{h, g}] = true
+	if h.buddy == g {
+		h.buddy = nil
+	}
+	a.pairHosts()
+	if a.survival.fetching[m.Rank] == g {
+		delete(a.survival.fetching, m.Rank)
+		a.goOn()
+	}
+}
+
+// goOnWithout has the ranks of a host that was lost, with these processes, go on on others.
+func (a *Agent) goOnWithout(h *host, lost []*process, why string) {
+	for _, g := range a.hosts {
+		if g.able() {
+			a.tellOfCopies(g, control.ToAgent{Fence: &control.Fence{Agent: h.index + 1}})
+		}
+	}
+	for r, to := range a.survival.fetching {
+		if to == h || a.survival.fetchedFrom[r] == h {
+			delete(a.survival.fetching, r)
+		}
+	}
+	a.pairHosts()
+	if !slices.ContainsFunc(a.processes, func(p *process) bool { return !p.allFinished() }) {
+		return // the job has ended, but for its processes
+	}
+	a.strand(verdict{code: 1, text: why}, lost...)
+	if len(a.survival.stranded) == 0 {
+		a.hostsGone()
+	}
+}
+
+// fetch has a copy sent to where the rank will go on from it.
+func (a *Agent) fetch(rank int, st stored, to *host) {
+	s := &a.survival
+	if s.fetching[rank] == to {
+		return
+	}
+	s.fetching[rank], s.fetchedFrom[rank] = to, st.host
+	a.detail("rank %d: its snapshot %d is sent from host %s to host %s", rank, st.number, st.host.name, to.name)
+	a.tellOfCopies(st.host, control.ToAgent{Copy: &control.Copy{Rank: rank, Epoch: st.epoch, File: st.file, To: a.takes(to)}})
+}

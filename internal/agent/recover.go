@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// What becomes of ranks whose process is lost, alone or with its host: they are stranded
+// until there is a spare process for each, and what it goes on from.
+
+// A stranded process is lost, and its ranks have not gone on elsewhere yet.
+type stranded struct {
+	p   *process
+	why verdict // should they never
+}
+
+// A wish is where a stranded rank should go on.
+type wish struct {
+	to    *process
+	ended func(error) // told whether it did
+}
+
+// survives tells whether the job goes on though p has died.
+func (a *Agent) survives(p *process) bool {
+	st := p.status
+	return a.job.Options.Survive == "crashes" && a.toldStart && a.interrupts == 0 && !a.mourning && p.hello != nil && !p.failed &&
+		st.Signaled() && !(st.Signal() == syscall.SIGPIPE && p.unread())
+}
+
+// recover has the ranks of p, which has died, go on in spare processes.
+func (a *Agent) recover(p *process) {
+	a.strand(verdict{code: exitCode(p.status), by: p, died: true, text: a.obituary(p)}, p)
+}
+
+// strand has the ranks of processes that are lost go on.
+func (a *Agent) strand(why verdict, lost ...*process) {
+	s := &a.survival
+	for _, p := range lost {
+		a.breakMoves(p, why.text)
+		for _, r := range p.ranks {
+			delete(p.finished, r)
+			if s.lives[r]++; s.lives[r] > livesMost {
+				why.text = fmt.Sprintf("%s: %d times now since rank %d was last saved, so another life will not help", why.text, s.lives[r], r)
+				a.endFor(why)
+				return
+			}
+		}
+		s.stranded = append(s.stranded, stranded{p, why})
+	}
+	a.goOn()
+	if len(s.stranded) > 0 && !a.ending && !a.mourning {
+		a.detail("%s; its ranks go on when a spare process is ready, and what they go on from is there", why.text)
+	}
+	a.refill()
+}
+
+// endFor ends the job for a process or host that was lost.
+func (a *Agent) endFor(v verdict) {
+	if v.by == nil {
+		a.fail(v)
+	} else {
+		a.mourn(v)
+	}
+}
+
+// goOn has stranded ranks go on, all at once, as soon as there is a spare process for
+// each and what it goes on from is there.
+func (a *Agent) goOn() {
+	s := &a.survival
+	if len(s.stranded) == 0 || a.ending || a.mourning {
+		return
+	}
+	targets, from := map[int]*process{}, map[int]stored{}
+	ready := true
+	for _, x := range s.stranded {
+		for _, r := range x.p.ranks {
+			to, st, err := a.refuge(x.p, r, targets)
+			if err != nil {
+				x.why.text += "; " + err.Error()
+				a.endFor(x.why)
+				return
+			}
+			if to == nil {
+				ready = false
+				continue
+			}
+			targets[r], from[r] = to, st
+			if st.file != "" && st.host != to.host {
+				a.fetch(r, st, to.host)
+				ready = false
+			}
+		}
+	}
+	if ready {
+		a.settleIn(targets, from)
+		a.refill()
+	}
+}
+
+// refuge is a process to which rank r of p can go, and what it goes on from: nothing if
+// it has never saved. None, and no error: it is about to be there.
+func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, stored, error) {
+	all := a.storedOf(r)
+	if len(all) == 0 && a.survival.covered[r] != (version{}) {
+		return nil, stored{}, fmt.Errorf("every host that had the state of rank %d is lost", r)
+	}
+	free := a.sparesFor(p, taken)
+	if w, ok := a.survival.wanted[r]; ok {
+		// Its host is to be left, so it is not asked for a copy if another has one.
+		if slices.ContainsFunc(all, func(st stored) bool { return st.host != p.host }) {
+			all = slices.DeleteFunc(all, func(st stored) bool { return st.host == p.host })
+		}
+		if slices.Contains(free, w.to) {
+			free = slices.Insert(slices.DeleteFunc(free, func(q *process) bool { return q == w.to }), 0, w.to)
+			if !slices.ContainsFunc(all, func(st stored) bool { return a.survival.apart[[2]*host{st.host, w.to.host}] }) {
+				free = free[:1]
+			}
+		}
+	}
+	for _, st := range all {
+		for _, q := range free {
+			if q.host == st.host {
+				return q, st, nil
+			}
+		}
+	}
+	if len(free) > 0 && len(all) == 0 {
+		return free[0], stored{}, nil
+	}
+	for _, st := range all {
+		at := slices.IndexFunc(free, func(q *process) bool { return q.host == a.survival.fetching[r] })
+		if at < 0 {
+			at = slices.IndexFunc(free, func(q *process) bool { return !a.survival.apart[[2]*host{st.host, q.host}] })
+		}
+		if at >= 0 {
+			return free[at], st, nil
+		}
+	}
+	if len(free) > 0 {
+		return nil, stored{}, errors.New("its state cannot be sent to a host with a spare process")
+	}
+	a.refill()
+	if a.awaited(p) {
+		return nil, stored{}, nil
+	}
+	return nil, stored{}, errors.New("there is no spare process left for it (--spares)")
+}
+
+// settleIn has the stranded ranks go on in targets, by rank, from what is stored there.
+func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
+	s := &a.survival
+	s.epoch++
+	s.changed = time.Now()
+	place := control.Place{Epoch: s.epoch, Lost: s.lost}
+	s.lost = nil
+	gone := s.stranded
+	s.stranded = nil
+	for _, x := range gone {
+		place.Lost = append(place.Lost, x.p.index)
+		ranks := x.p.ranks
+		x.p.ranks = nil
+		for _, r := range ranks {
+			delete(s.fetching, r)
+			to := targets[r]
+			to.ranks = []int{r}
+			place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
+			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true}})
+			from := "from the beginning"
+			s.past[r] = append(s.past[r], s.epoch)
+			s.homes[life{r, s.epoch}] = to.host
+			s.since[r] = since{s.epoch, stores[r].version}
+			if st := stores[r]; st.file != "" {
+				from = fmt.Sprintf("from snapshot %d", st.number)
+			}
+			a.warn("%s: rank %d goes on %s in process %d%s", x.why.text, r, from, to.index, a.onHost(to))
+		}
+	}
+	for _, q := range a.members() {
+		own := place
+		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
+		if !adopts {
+			q.send(control.Message{Place: &own})
+			continue
+		}
+		r := q.ranks[0]
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r), Place: place}})
+	}
+	a.voidMaps()
+	a.settledIn(gone, place.Ranks)
+}
+
+// livesOf is the epochs in which the lives of rank r began, the newest first.
+func (a *Agent) livesOf(r int) []uint32 {
+	lives := append([]uint32{1}, a.survival.past[r]...)
+	slices.Reverse(lives)
+	return lives
+}
+
+// breakMoves ends the moves from and to p, which has died. Where the rank is cannot be
+// known: it may have left, and not have come whole. So the other end is killed, and is
+// lost from now on; the rank goes on from its last snapshot.
+func (a *Agent) breakMoves(p *process, why string) {
+	for _, m := range a.survival.moving {
+		other := m.to
+		switch p {
+		case m.from:
+		case m.to:
+			other = m.from
+		default:
+			continue
+		}
+		other.condemned = true
+		if !m.came {
+			a.survival.void = append(a.survival.void, m.epoch)
+		}
+		a.endMove(m, fmt.Errorf("a process that takes part has died: %s", why))
+		if other.exited {
+			continue
+		}
+		a.detail("process %d is ended too: a move between the two was not finished", other.index)
+		other.kill(syscall.SIGKILL)
+		if len(other.ranks) == 0 {
+			a.survival.lost = append(a.survival.lost, other.index)
+		}
+	}
+}
+
+// voidMaps has all told that the maps of moves which have come to nothing are those
+// before them: so that none is missing.
+func (a *Agent) voidMaps() {
+	for _, n := range a.survival.void {
+		for _, q := range a.members() {
+			q.send(control.Message{Place: &control.Place{Epoch: n}})
+		}
+	}
+	a.survival.void = nil
+}

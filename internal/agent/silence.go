@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// A patient is a connection whose reads end when nothing has come for a while. What
+// counts is ten waits in a row in which nothing came, not a time of day: who was itself
+// stopped, or starved, for so long finds what has come meanwhile.
+type patient struct {
+	*tls.Conn
+	silence time.Duration // zero: for ever. Set by who reads
+}
+
+// errSilence: nothing was heard.
+var errSilence = errors.New("nothing was heard")
+
+func (c *patient) Read(b []byte) (int, error) {
+	if c.silence == 0 {
+		return c.Conn.Read(b)
+	}
+	for range 10 {
+		c.SetReadDeadline(time.Now().Add(c.silence / 10))
+		n, err := c.Conn.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
+	return 0, fmt.Errorf("%w for %v", errSilence, c.silence)
+}
