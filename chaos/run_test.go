@@ -170,6 +170,7 @@ func TestAFaultFindsItsRankWhereItIs(t *testing.T) {
 	require.Contains(t, r.Stderr, fmt.Sprintf("rank 2 on host %s was killed by signal 9", killed.Host))
 }
 
+// Stops last 150 ms, too short to be taken for a hang.
 func TestRandomFaultsAreOutlived(t *testing.T) {
 	const n, steps = 3, 1000
 	j := job(t, n, steps, "--spares", "2", "--snapshot", "0.1")
