@@ -223,7 +223,7 @@ func TestAgentWithoutOrders(t *testing.T) {
 	for in, says := range map[string]string{
 		"":                         "for mpivrun to start",
 		"hello\n":                  "cannot be read: is it of another version?",
-		`[{"Version":999}]` + "\n": "speaks version 3 of the protocol of agents, the job's 999",
+		`[{"Version":999}]` + "\n": fmt.Sprintf("speaks version %d of the protocol of agents, the job's 999", control.AgentVersion),
 	} {
 		var errs bytes.Buffer
 		require.Equal(t, codeAgent, Deputy(strings.NewReader(in), &errs, nil))

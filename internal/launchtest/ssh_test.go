@@ -4,6 +4,7 @@ package launchtest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/chaos/lab"
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // on3 is a script in which process 3, on the last of four hosts, does something
@@ -205,8 +207,8 @@ func TestSentencesOverSSH(t *testing.T) {
 			"host Y cannot be reached by ssh: Host key verification failed."},
 		{"no mpivrun", []string{"--host", "X,Y", "--mpivrun", "/no/such/mpivrun"}, "host Y: mpivrun was not found there ("},
 		{"an mpivrun that cannot run", []string{"--host", "X,Y", "--mpivrun", "/etc/passwd"}, "host Y: mpivrun was not found there ("},
-		{"another version", []string{"--host", "X,Y", "--mpivrun", s.fakeMpivrun(`head -n 1 | sed 's/"Version":1,/"Version":2,/' | ` + mpivrun + ` "$@"`)},
-			"host Y: its mpivrun speaks version 1 of the protocol of agents, the job's 2: install the same on all hosts"},
+		{"another version", []string{"--host", "X,Y", "--mpivrun", s.fakeMpivrun(fmt.Sprintf(`head -n 1 | sed 's/"Version":%d,/"Version":99,/' | `, control.AgentVersion) + mpivrun + ` "$@"`)},
+			fmt.Sprintf("host Y: its mpivrun speaks version %d of the protocol of agents, the job's 99: install the same on all hosts", control.AgentVersion)},
 		{"no ssh", []string{"--host", "X,Y", "--launch-agent", "no-such-ssh"}, "host Y: no-such-ssh cannot be run here to start an agent"},
 		{"nothing happens", []string{"--host", "X,Y,Z", "--launch-agent", s.write("hang", "#!/bin/sh\nexec sleep 100\n", 0o755), "--launch-timeout", "0.3"},
 			"no agent has joined from hosts Y, Z within 300ms: can it reach this host at one of "},
