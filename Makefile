@@ -40,9 +40,9 @@ SEEDS ?= 10000
 sim: ## whole jobs step by step, from SEEDS seeds
 	$(GO) test ./internal/sim -run "TestMessages|TestSurvive" -v -timeout 120m -seeds $(SEEDS)
 
-FUZZTIME ?= 20s
-fuzz: ## every parser, FUZZTIME each
-	tools/fuzz $(FUZZTIME)
+INPUTS ?= 200000
+fuzz: ## every parser, INPUTS inputs each
+	tools/fuzz $(INPUTS)
 
 MESSAGES ?= 10000000
 soak: ## MESSAGES messages among four ranks while connections are cut

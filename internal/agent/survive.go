@@ -344,9 +344,13 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	}
 	a.survival.changed = time.Now()
 	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
-	a.detail("rank %d goes on in process %d: %d bytes of state, it stood still for %v", m.Rank, p.index, m.Bytes, time.Duration(m.Stood))
 	a.survival.sizes[m.Rank] = m.Bytes
 	a.tellState(m.Rank, time.Time{})
+	stood := ""
+	if m.Stood > 0 { // it was moved, not recovered
+		stood = fmt.Sprintf(", it stood still for %v", time.Duration(m.Stood))
+	}
+	a.detail("rank %d goes on in process %d: %d bytes of state%s", m.Rank, p.index, m.Bytes, stood)
 	if mv != nil {
 		mv.stood = time.Duration(m.Stood)
 		a.endMove(mv, nil)

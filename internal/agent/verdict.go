@@ -24,7 +24,7 @@ type verdict struct {
 }
 
 const (
-	mournTime  = 50 * time.Millisecond // for those who are left to say what they waited for
+	mournTime  = 250 * time.Millisecond // at most, for those who are left to say what they waited for
 	mournLines = 4
 )
 

@@ -147,7 +147,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 		b.insertLocked(a)
 	}
 	e.boxes.Store(&[]*Box{b})
-	p.past = append(p.past, p.link.Load())
+	p.was(p.link.Load())
 	p.box.Store(b)
 	p.link.Store(nil)
 	e.raise(epoch)

@@ -165,7 +165,7 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	e.boxes.Store(&boxes)
 	b.mu.Lock()
 	p.link.Store(to)
-	p.past = append(p.past, nil)
+	p.was(nil)
 	b.gone = true
 	b.mu.Unlock()
 	for _, other := range boxes {
@@ -173,7 +173,9 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	}
 	b.streams.all(func(s *stream) { b.abandonLog(s) })
 	e.left.Store(max(e.left.Load(), uint32(epoch)))
-	e.leftTo = append(e.leftTo, to.process)
+	if !slices.Contains(e.leftTo, to.process) {
+		e.leftTo = append(e.leftTo, to.process)
+	}
 }
 
 // abandonLog empties the log of a stream whose rank has left.

@@ -67,6 +67,13 @@ func (e *Engine) learn(epoch topology.Epoch) {
 // Epoch is that of the newest map which the engine has heard of.
 func (e *Engine) Epoch() topology.Epoch { return topology.Epoch(e.epoch.Load()) }
 
+// was notes that the rank has been where l goes; nil: here. Polling is held.
+func (p *peer) was(l *link) {
+	if !slices.Contains(p.past, l) {
+		p.past = append(p.past, l)
+	}
+}
+
 // lockLink is the link to r, locked; nil if r is here.
 func (e *Engine) lockLink(r topology.Rank) *link {
 	p := &e.peers[r]
@@ -104,7 +111,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		e.refreshActive(from)
 	}
 	p.link.Store(to)
-	p.past = append(p.past, from)
+	p.was(from)
 	for _, b := range boxes {
 		if s := b.streams.known(r); s != nil {
 			from.hand(s, to, lost)

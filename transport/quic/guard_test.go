@@ -9,42 +9,20 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/quic"
+	"github.com/mpiv/mpiv/transport/transporttest"
 )
 
 // budget is what package gate lets an address begin at once, and perSecond in the
 // long run.
 const budget, perSecond = 200, 50
-
-// newNetwork gives the test's thread a network of its own, in which the loopback
-// has the address ip too. The thread ends with the test's goroutine.
-func newNetwork(t *testing.T, ip string) {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		t.Skipf("this test needs a network namespace, which takes root: %v", err)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	require.NoError(t, err)
-	lo.SetUint16(unix.IFF_UP)
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
-	alias, err := unix.NewIfreq("lo:1")
-	require.NoError(t, err)
-	require.NoError(t, alias.SetInet4Addr(net.ParseIP(ip).To4()))
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFADDR, alias))
-}
 
 // A flood is a stranger at one address, who begins connections.
 type flood struct{ net.Conn }
@@ -91,7 +69,7 @@ func askingAll(t *testing.T) *quic.Endpoint {
 }
 
 func TestAStrangerIsShutOutForASecond(t *testing.T) {
-	newNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t, "10.9.8.7")
 	e := askingAll(t)
 	f := newFlood(t, "10.9.8.7", e)
 	start, n := time.Now(), 0
@@ -104,7 +82,7 @@ func TestAStrangerIsShutOutForASecond(t *testing.T) {
 }
 
 func TestMembersAreNeverShutOut(t *testing.T) {
-	newNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t, "10.9.8.7")
 	for name, join := range map[string]func(e *quic.Endpoint){
 		"it was expected": func(e *quic.Endpoint) {
 			e.Expect([]transport.Addr{"quic:h:1", "tcp:10.9.8.6:1", "quic:10.9.8.7:1"})
@@ -133,7 +111,7 @@ func TestMembersAreNeverShutOut(t *testing.T) {
 
 // A token that one datagram has won is not a way around the budget.
 func TestWhoReceivesAtHisAddressHasABudgetToo(t *testing.T) {
-	newNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t, "10.9.8.7")
 	e := askingAll(t)
 	f := newFlood(t, "10.9.8.7", e)
 	require.NoError(t, f.begin())
@@ -156,7 +134,7 @@ func TestWhoReceivesAtHisAddressHasABudgetToo(t *testing.T) {
 }
 
 func TestAConnectionMovesToWhereAStrangerFloods(t *testing.T) {
-	newNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t, "10.9.8.7")
 	x, y := listen(t, quic.Options{}), listen(t, quic.Options{})
 	near, err := x.Dial(t.Context(), y.Addr())
 	require.NoError(t, err)

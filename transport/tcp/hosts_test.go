@@ -4,13 +4,13 @@ package tcp
 
 import (
 	"net"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/transporttest"
 )
 
 func TestIPv6(t *testing.T) {
@@ -52,7 +52,7 @@ func TestWhereDialedConnectionsLeaveFrom(t *testing.T) {
 }
 
 func TestBothLanesLeaveFromTheirNetwork(t *testing.T) {
-	newNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t, "10.9.8.7")
 	member := members(t)
 	// Left to itself, a socket would leave for 127.0.0.1 from there.
 	x := listenHere(t, Options{Listen: "10.9.8.7:0", TLS: member()})
@@ -71,25 +71,4 @@ func peerName(t *testing.T, fd int) [4]byte {
 	sa, err := unix.Getpeername(fd)
 	require.NoError(t, err)
 	return sa.(*unix.SockaddrInet4).Addr
-}
-
-// newNetwork gives the test's thread a network of its own, in which the loopback
-// has the address ip too. The thread ends with the test's goroutine.
-func newNetwork(t *testing.T, ip string) {
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		t.Skipf("this test needs a network namespace, which takes root: %v", err)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	require.NoError(t, err)
-	lo.SetUint16(unix.IFF_UP)
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
-	alias, err := unix.NewIfreq("lo:1")
-	require.NoError(t, err)
-	require.NoError(t, alias.SetInet4Addr(net.ParseIP(ip).To4()))
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFADDR, alias))
 }
