@@ -274,7 +274,7 @@ func (d *deputy) serve() {
 			}
 		}
 	})
-	d.conn.silence = d.boot.Silence
+	d.conn.wait(d.boot.Silence)
 	for {
 		m, err := d.to.Receive()
 		if err != nil {

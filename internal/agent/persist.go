@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,12 +13,20 @@ const tcpRTOMax = 44
 // persist has the kernel try again each second what a cut has held up. Left to
 // itself it waits for ever longer, and may miss a network that comes back for
 // short whiles only. Older kernels do as they like.
-func persist(c net.Conn) {
+func persist(c net.Conn) { setTCP(c, tcpRTOMax, time.Second) }
+
+// outwait has the kernel keep c, which would else be given up after some fifteen
+// tries, until its reader has been patient for silence.
+func outwait(c net.Conn, silence time.Duration) { setTCP(c, unix.TCP_USER_TIMEOUT, 2*silence) }
+
+// setTCP sets an option of c that is a time in milliseconds. What the kernel does
+// not know it need not do.
+func setTCP(c net.Conn, option int, d time.Duration) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return
 	}
 	if raw, err := tcp.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMax, 1000) })
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, option, int(d.Milliseconds())) })
 	}
 }

@@ -83,7 +83,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	h.wg.Go(r.write)
 	h.wg.Go(r.printer.run)
-	heard.silence = h.a.job.Silence
+	heard.wait(h.a.job.Silence)
 	for {
 		m, err := r.conn.Receive()
 		if err != nil {

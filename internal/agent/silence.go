@@ -16,6 +16,12 @@ type patient struct {
 	silence time.Duration // zero: for ever. Set by who reads
 }
 
+// wait sets for how long nothing may come.
+func (c *patient) wait(silence time.Duration) {
+	c.silence = silence
+	outwait(c.NetConn(), silence)
+}
+
 // errSilence: nothing was heard.
 var errSilence = errors.New("nothing was heard")
 
