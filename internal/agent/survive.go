@@ -143,11 +143,17 @@ func (a *Agent) sparesFor(p *process, taken map[int]*process) (all []*process) {
 
 // free tells whether q can take a rank.
 func (a *Agent) free(q *process) bool {
-	free := len(q.ranks) == 0 && q.joined && !q.exited && !q.judged && !q.linkEnded && !q.condemned && q.stop.why == ""
+	return len(q.ranks) == 0 && q.joined && !q.exited && !q.judged && !q.linkEnded && !q.condemned && q.stop.why == "" && !a.reserved(q)
+}
+
+// reserved tells whether a rank is on its way to q.
+func (a *Agent) reserved(q *process) bool {
 	for _, m := range a.survival.moving {
-		free = free && m.to != q
+		if m.to == q {
+			return true
+		}
 	}
-	return free
+	return false
 }
 
 // awaited tells whether a process may yet become free that can take a rank of p: it
@@ -170,7 +176,8 @@ func (a *Agent) refill() {
 		want = max(want, need)
 	}
 	for _, q := range a.processes {
-		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned {
+		// One that stands still is of no use to ranks that need one now.
+		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned && !a.reserved(q) && (need == 0 || q.stop.why == "") {
 			spares++
 		}
 	}

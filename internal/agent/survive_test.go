@@ -233,6 +233,24 @@ func TestRanksMove(t *testing.T) {
 	}
 }
 
+// The only spare process awaits a rank which does not come to a safe point before
+// another rank has gone on, that has no spare process then.
+func TestASpareThatAwaitsARankIsNone(t *testing.T) {
+	tr := try(t, 3, 1, "crashes", "turns").saved()
+	var first *process
+	tr.in(func() {
+		first = tr.processOf(1)
+		syscall.Kill(first.pid, syscall.SIGSTOP)
+	})
+	time.Sleep(hangTime / 5) // all wait for it, and it is not taken to hang yet
+	moved := make(chan error, 1)
+	tr.in(func() { tr.move(2, "", func(err error) { moved <- err }) })
+	tr.in(func() { syscall.Kill(first.pid, syscall.SIGKILL) })
+	require.NoError(t, <-moved)
+	tr.endsWell()
+	require.Contains(t, tr.errs.String(), "rank 1 goes on from")
+}
+
 func TestWhatHasNoStateBeginsAgain(t *testing.T) {
 	tr := try(t, 3, 1, "crashes", "turns without a State")
 	tr.kill(1)
