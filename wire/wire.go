@@ -103,6 +103,9 @@ func PutEager(b []byte, check uint16, context uint32, source, dest topology.Rank
 	binary.LittleEndian.PutUint64(b[32:], 0)
 }
 
+// PutAck sets the field Ack of a header that was put.
+func PutAck(b []byte, ack uint64) { binary.LittleEndian.PutUint64(b[32:HeaderLen], ack) }
+
 // Parse reads the header at the start of b. What it accepts, Put writes back
 // byte for byte.
 func (h *Header) Parse(b []byte) error {

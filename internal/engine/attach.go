@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/transport"
-	"github.com/mpiv/mpiv/wire"
 )
 
 // How two processes connect. Whoever has a message for the other dials, sends a
@@ -167,7 +166,7 @@ func (l *link) detach() {
 	for x := l.queue.head; x != nil; {
 		next := x.qnext
 		switch {
-		case x.gone:
+		case x.gone, x.repeats:
 			l.freeEntry(x)
 		case !x.kept:
 			unsent.push(x)
@@ -175,17 +174,16 @@ func (l *link) detach() {
 		x = next
 	}
 	l.queue = entryQueue{}
-	for x := l.kept.head; x != nil; x = x.lnext {
-		if x.done || x.header.Kind != wire.Offer && x.header.Seq <= x.stream.acked {
-			x.queued = false
-			continue
-		}
-		if !x.queued {
-			l.resent++
-		}
-		x.withdraw()
-		x.queued = true
-		l.queue.push(x)
+	for _, b := range *l.e.boxes.Load() {
+		b.streams.all(func(s *stream) {
+			if l.e.peers[s.peer].link.Load() == l {
+				for x := s.head; x != nil; x = x.snext {
+					x.withdraw()
+					x.queued = false
+				}
+				l.repeat(s, s.acked)
+			}
+		})
 	}
 	for x := unsent.head; x != nil; {
 		next := x.qnext

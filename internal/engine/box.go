@@ -29,14 +29,14 @@ type Box struct {
 	names      map[uint32]string // of contexts; replaced as a whole
 	abandoned  abandoned
 	choices    choices
-	entries    freeEntries
+	chunks     freeChunks
 	gone       bool // the rank has left the process
 }
 
 const keptArrivals = 32 // free arrivals that a box keeps for later
 
 func newBox(e *Engine, r topology.Rank) *Box {
-	b := &Box{e: e, rank: r}
+	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes}}
 	b.streams.init(b, len(e.peers))
 	return b
 }
@@ -375,10 +375,9 @@ func (b *Box) countLocked(from *Box, h *wire.Header, body []byte) {
 	b.streams.at(from.rank).got++
 	h.Seq = s.sent
 	if b.e.cfg.Replay {
-		x := b.entries.take()
-		x.header, x.stream = *h, s
-		x.body = append(x.small[:0], body...)
-		s.keep(x)
+		var header [wire.HeaderLen]byte
+		h.Put(header[:])
+		s.past.add(&b.chunks, h.Seq, header[:], body)
 	}
 }
 

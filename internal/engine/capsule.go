@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,8 @@ type StreamState struct {
 	Sent   uint64   // number of the last message to the peer
 	Got    uint64   // number of the last from it
 	Offers []uint64 // numbers of those from it of which the body has not come, ascending
-	Log    []Logged // messages to it that are not stable, in order
+	Log    []Logged // messages to it that are not stable, in order,
+	Past   [][]byte //   and those of level "crashes" that were sent with their bodies: records of the log
 }
 
 // A Logged message is kept until it is stable.
@@ -105,8 +107,8 @@ func (b *Box) captureStream(s *stream) StreamState {
 	}
 	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers)}
 	slices.Sort(state.Offers)
-	if s.kept > 0 {
-		state.Log = make([]Logged, 0, s.kept)
+	if s.past.size > 0 {
+		state.Past = s.past.show()
 	}
 	for x := s.head; x != nil; x = x.snext {
 		h := x.header
@@ -171,6 +173,14 @@ func (b *Box) adoptStream(st *StreamState) error {
 	if len(st.Log) > 0 {
 		s.acked = st.Log[0].Header.Seq - 1
 	}
+	if records := bytes.Join(st.Past, nil); len(records) > 0 {
+		s.acked = min(s.acked, seqOf(records)-1)
+		last := uint64(0)
+		for rest := records; len(rest) > 0; rest = rest[lengthOf(rest):] {
+			last = seqOf(rest)
+		}
+		s.past.adopt(records, last)
+	}
 	return nil
 }
 
@@ -178,9 +188,6 @@ func (b *Box) adoptStream(st *StreamState) error {
 func (b *Box) resume(st *StreamState) {
 	s := b.streams.at(st.Peer)
 	if st.Peer == b.rank { // to itself: it has come, or is unread
-		for i := range st.Log {
-			s.keep(&entry{header: st.Log[i].Header, body: st.Log[i].Body, stream: s})
-		}
 		return
 	}
 	l := b.e.lockLink(st.Peer)
@@ -196,7 +203,14 @@ func (b *Box) resume(st *StreamState) {
 			continue
 		}
 		l.keep(x)
-		l.enqueue(x)
+		if !l.replay {
+			l.enqueue(x)
+		}
+	}
+	if l.replay {
+		l.logs(s, s.past.size)
+		l.repeat(s, s.acked)
+		l.want()
 	}
 	l.pump()
 }

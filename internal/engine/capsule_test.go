@@ -14,9 +14,15 @@ import (
 // some is a capsule with everything in it.
 func some() *Capsule {
 	h := wire.Header{Kind: wire.Eager, Context: 16, Source: 2, Dest: 0, Tag: 5, Epoch: 3, Seq: 7}
+	var sent past
+	for _, seq := range []uint64{5, 8} {
+		var header [wire.HeaderLen]byte
+		(&wire.Header{Kind: wire.Eager, Context: 16, Source: 2, Dest: 0, Tag: 5, Epoch: 3, Seq: seq, Ack: 2}).Put(header[:])
+		sent.add(new(freeChunks), seq, header[:], []byte("sent"))
+	}
 	back := wire.Header{Kind: wire.Offer, Context: 16, Source: 0, Dest: 2, Tag: 5, Epoch: 3, Seq: 4}
 	return &Capsule{Rank: 2, Epoch: 3, Streams: []StreamState{
-		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}},
+		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.show()},
 		{Peer: 2, Sent: 1, Got: 1},
 	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}}}
 }
@@ -37,6 +43,11 @@ func TestMalformedCapsulesAreRefused(t *testing.T) {
 		{"a log to another rank", func(c *Capsule) { c.Streams[0].Log[0].Header.Dest = 1 }},
 		{"a log of more than was sent", func(c *Capsule) { c.Streams[0].Sent = 8 }},
 		{"a log out of order", func(c *Capsule) { c.Streams[0].Log[1].Header.Seq = 7 }},
+		{"sent to another rank", func(c *Capsule) { c.Streams[0].Past[0][4+12] = 1 }},
+		{"sent out of order", func(c *Capsule) { c.Streams[0].Past[0][4+24] = 8 }},
+		{"sent later than the last", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+4+24] = 10 }},
+		{"an offer that was sent with its body", func(c *Capsule) { c.Streams[0].Past[0][4] = byte(wire.Offer) }},
+		{"a body longer than all", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+2] = 1 }},
 		{"an offer of what has not come", func(c *Capsule) { c.Streams[0].Offers[1] = 5 }},
 		{"an offer twice", func(c *Capsule) { c.Streams[0].Offers[1] = 2 }},
 		{"streams out of order", func(c *Capsule) { c.Streams[1].Peer = 0 }},

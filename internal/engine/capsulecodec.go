@@ -25,11 +25,15 @@ func (c *Capsule) Append(b []byte) []byte {
 		b = le.AppendUint64(b, s.Got)
 		b = le.AppendUint32(b, uint32(len(s.Offers)))
 		b = le.AppendUint32(b, uint32(len(s.Log)))
+		b = le.AppendUint64(b, uint64(s.past()))
 		for _, seq := range s.Offers {
 			b = le.AppendUint64(b, seq)
 		}
 		for k := range s.Log {
 			b = appendMessage(b, &s.Log[k].Header, s.Log[k].Body, len(s.Log[k].Body))
+		}
+		for _, records := range s.Past {
+			b = append(b, records...)
 		}
 	}
 	for i := range c.Unread {
@@ -38,15 +42,25 @@ func (c *Capsule) Append(b []byte) []byte {
 	return b
 }
 
-const capsuleVersion = 1
+const capsuleVersion = 2
+
+// past is how many bytes of records there are.
+func (s *StreamState) past() (n int) {
+	for _, records := range s.Past {
+		n += len(records)
+	}
+	return n
+}
+
+const streamLen = 36 // of a stream, without what it has of each message
 
 // size is how many bytes Append writes, or a few more.
 func (c *Capsule) size() int {
 	const ofMessage = wire.HeaderLen + 9
-	n := 1 + 4*4 + 28*len(c.Streams)
+	n := 1 + 4*4 + streamLen*len(c.Streams)
 	for i := range c.Streams {
 		s := &c.Streams[i]
-		n += 8*len(s.Offers) + ofMessage*len(s.Log)
+		n += 8*len(s.Offers) + ofMessage*len(s.Log) + s.past()
 		for k := range s.Log {
 			n += len(s.Log[k].Body)
 		}
@@ -75,7 +89,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		return nil, fmt.Errorf("%w: another version", ErrCapsule)
 	}
 	c := &Capsule{Rank: p.rank(), Epoch: topology.Epoch(p.uint32())}
-	streams, unread := p.count(28), p.count(wire.HeaderLen+9)
+	streams, unread := p.count(streamLen), p.count(wire.HeaderLen+9)
 	last := topology.Rank(-1)
 	for range streams {
 		s := StreamState{Peer: p.rank(), Sent: p.uint64(), Got: p.uint64()}
@@ -83,7 +97,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 			p.bad = true
 		}
 		last = s.Peer
-		offers, log := p.count(8), p.count(wire.HeaderLen+9)
+		offers, log, past := p.count(8), p.count(wire.HeaderLen+9), p.uint64()
 		for range offers {
 			s.Offers = append(s.Offers, p.uint64())
 		}
@@ -93,6 +107,9 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 				p.bad = true
 			}
 			s.Log = append(s.Log, Logged{h, body})
+		}
+		if s.Past = p.records(past, c.Rank, &s); p.bad {
+			return nil, ErrCapsule
 		}
 		for i := range s.Offers {
 			if seq := s.Offers[i]; seq == 0 || seq > s.Got || i > 0 && seq <= s.Offers[i-1] {
@@ -123,6 +140,28 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		return nil, ErrCapsule
 	}
 	return c, nil
+}
+
+// records is n bytes of a log, from a rank to that of s.
+func (p *capsuleParser) records(n uint64, from topology.Rank, s *StreamState) [][]byte {
+	if n > uint64(len(p.b)) {
+		p.bad = true
+	}
+	if p.bad || n == 0 {
+		return nil
+	}
+	all := p.bytes(int(n))
+	last := uint64(0)
+	for rest := all; len(rest) > 0; rest = rest[lengthOf(rest):] {
+		var h wire.Header
+		if len(rest) < recordLen || lengthOf(rest) > len(rest) || h.Parse(rest[4:]) != nil ||
+			h.Kind != wire.Eager && h.Kind != wire.Abandon || h.Source != from || h.Dest != s.Peer || h.Seq <= last || h.Seq > s.Sent {
+			p.bad = true
+			return nil
+		}
+		last = h.Seq
+	}
+	return [][]byte{all}
 }
 
 // A capsuleParser reads; once something is bad, all it reads is zero.

@@ -49,9 +49,7 @@ func (b *Box) forgetHere(to *Box, n uint64) {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	s := b.streams.at(to.rank)
-	for s.head != nil && s.head.header.Seq <= n {
-		s.drop(s.head, nil)
-	}
+	s.past.forget(&to.chunks, n)
 }
 
 // covered: a snapshot has all messages of s up to n.

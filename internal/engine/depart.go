@@ -188,6 +188,9 @@ func (b *Box) abandonLog(s *stream) {
 	for s.head != nil {
 		l.unkeep(s.head, nil)
 	}
+	if s.past.size > 0 {
+		l.unlogs(s.past.forget(&l.chunks, s.sent))
+	}
 	if s.dirty {
 		s.dirty = false
 		l.dirty = slices.DeleteFunc(l.dirty, func(d *stream) bool { return d == s })
@@ -206,17 +209,11 @@ func (b *Box) parted(left *Box, to *link) {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	s.acked = s.sent
-	for x := s.head; x != nil; x = x.snext { // at level "crashes" all that is not covered
-		x.kept = true
-		x.header.Epoch = b.e.Epoch()
-		to.kept.push(x)
-		to.logs(x)
-		s.acked = min(s.acked, x.header.Seq-1)
-	}
-	if to.replay {
-		for x := s.head; x != nil; x = x.snext {
-			to.again(x)
-		}
+	if n, some := s.past.first(); some { // at level "crashes" all that is not covered
+		s.acked = n - 1
+		to.logs(s, s.past.size)
+		to.repeat(s, s.acked)
+		to.want()
 	}
 	for a := left.unexpected.head; a != nil; a = a.allNext {
 		o := a.sender

@@ -5,8 +5,11 @@ import (
 )
 
 func (l *link) newEntry(s *stream) *entry {
-	x := l.free.take()
-	x.stream = s
+	x := l.free
+	if x == nil {
+		return &entry{stream: s}
+	}
+	l.free, x.qnext, x.stream = x.qnext, nil, s
 	return x
 }
 
@@ -15,40 +18,15 @@ func (l *link) freeEntry(x *entry) {
 	if x.lent {
 		x.op.entry = nil
 		x.op.finish()
-	} else if x.op == nil && x.body != nil && len(x.body) > len(x.small) {
+	} else if x.op == nil && len(x.body) > len(x.small) && !x.repeats {
 		l.e.bufs.put(x.body)
 	}
+	if x.repeats {
+		x.stream.past.lent--
+	}
 	x.body, x.op, x.stream = nil, nil, nil
-	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done = false, false, false, false, false, false, false
-	l.free.put(x)
-}
-
-// A keptList is the entries of a link's log, in the order of their first
-// sending.
-type keptList struct{ head, tail *entry }
-
-func (k *keptList) push(x *entry) {
-	x.lprev, x.lnext = k.tail, nil
-	if k.tail == nil {
-		k.head = x
-	} else {
-		k.tail.lnext = x
-	}
-	k.tail = x
-}
-
-func (k *keptList) remove(x *entry) {
-	if x.lprev == nil {
-		k.head = x.lnext
-	} else {
-		x.lprev.lnext = x.lnext
-	}
-	if x.lnext == nil {
-		k.tail = x.lprev
-	} else {
-		x.lnext.lprev = x.lprev
-	}
-	x.lprev, x.lnext = nil, nil
+	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done, x.repeats = false, false, false, false, false, false, false, false
+	x.qnext, l.free = l.free, x
 }
 
 // An entryQueue is a first-in first-out queue, linked by qnext.

@@ -52,12 +52,13 @@ type link struct {
 	bulk    []*entry   // accepted: their bodies are sent as Data, one after the other
 	ctl     ctlQueue
 	stuck   stuckLane // whose head was answered ErrFull
-	kept    keptList
-	logged  int  // cost of kept
-	saveAt  int  // when it is that much, a snapshot is asked for
-	pressed bool // the peer wants no eager messages
-	press   bool // we told it so
-	free    freeEntries
+	kept    int       // entries that are kept
+	logged  int       // cost of those, and of what streams have in their past
+	saveAt  int       // when it is that much, a snapshot is asked for
+	pressed bool      // the peer wants no eager messages
+	press   bool      // we told it so
+	free    *entry    // linked by qnext
+	chunks  freeChunks
 	pulling []pull // to be started by who polls
 
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
@@ -98,7 +99,8 @@ const (
 )
 
 func newLink(e *Engine, process int) *link {
-	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.LogBytes, eager: eagerPulled}
+	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.LogBytes, eager: eagerPulled,
+		chunks: freeChunks{most: e.cfg.LogBytes}}
 }
 
 // sendNow sends body for b's rank if that can be done at once. flush: the caller
@@ -121,7 +123,10 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
-	case !flush && len(body) >= lendLen && !l.replay:
+	case l.replay:
+		l.sendRecorded(s, b, m, body)
+		sent = true
+	case !flush && len(body) >= lendLen:
 	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
@@ -142,8 +147,59 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	return sent
 }
 
+// sendRecorded sends body at level "crashes", now or as soon as the connection takes it.
+func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte) {
+	seq := s.sent + 1
+	wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), seq)
+	ack := uint64(0)
+	if !l.stable {
+		ack = s.acks.Load()
+		wire.PutAck(l.scratch[:], ack)
+	}
+	err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+	s.sent = seq
+	l.sent += uint64(len(body))
+	l.record(s, seq, body)
+	if err != nil {
+		h, body := record(s.past.newest(len(body)))
+		h.Ack = ack // it is tried again as it is
+		l.enqueue(l.repetition(s, h, body))
+		l.met(err, stuckQueue)
+	}
+}
+
+// record writes what has just been sent, with the header in scratch, to the past of s.
+func (l *link) record(s *stream, seq uint64, body []byte) {
+	s.past.add(&l.chunks, seq, l.scratch[:], body)
+	l.logs(s, recordLen+len(body))
+}
+
+// repetition is an entry for a message that is in the past of s.
+func (l *link) repetition(s *stream, h wire.Header, body []byte) *entry {
+	x := l.newEntry(s)
+	x.header, x.body, x.repeats = h, body, true
+	s.past.lent++
+	return x
+}
+
+// repeat queues what s keeps above number n, in order. None of it may be queued.
+func (l *link) repeat(s *stream, n uint64) {
+	x := s.head
+	for h, body := range s.past.after(n) {
+		for ; x != nil && x.header.Seq < h.Seq; x = x.snext {
+			l.again(x)
+		}
+		h.Epoch = l.e.Epoch()
+		l.queue.push(l.repetition(s, h, body))
+		l.resent++
+	}
+	for ; x != nil; x = x.snext {
+		l.again(x)
+	}
+}
+
 // fits tells whether the log has room for that much more.
-func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes || l.replay }
+func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes }
 
 // sendLater queues what cannot or may not go at once. It is in no hurry. False if
 // the rank is not there any more.
@@ -187,6 +243,11 @@ func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind
 func (l *link) enqueue(x *entry) {
 	x.queued = true
 	l.queue.push(x)
+	l.want()
+}
+
+// want has a connection made if there is none, and the queue looked at.
+func (l *link) want() {
 	if l.conn == nil && !l.wanted && !l.fenced && l.broken == nil {
 		l.wanted = true
 		l.e.cfg.Connect(l.process)
@@ -213,24 +274,24 @@ func (l *link) own(x *entry, body []byte) {
 func (l *link) keep(x *entry) {
 	x.kept = true
 	x.stream.keep(x)
-	l.kept.push(x)
+	l.kept++
 	if x.header.Kind != wire.Offer {
-		l.logs(x)
+		l.logs(x.stream, x.cost())
 	}
 }
 
-// logs counts what the log holds of x.
-func (l *link) logs(x *entry) {
-	l.logged += x.cost()
+// logs counts what the log holds of s.
+func (l *link) logs(s *stream, cost int) {
+	l.logged += cost
 	if l.replay && l.logged > l.saveAt {
 		l.saveAt = l.logged + l.e.cfg.LogBytes/4
-		l.control(wire.Header{Kind: wire.Save, Source: x.header.Source, Dest: x.header.Dest}, nil)
+		l.control(wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, nil)
 	}
 }
 
 // unlogs takes that back.
-func (l *link) unlogs(x *entry) {
-	l.logged -= x.cost()
+func (l *link) unlogs(cost int) {
+	l.logged -= cost
 	l.saveAt = max(l.logged, l.e.cfg.LogBytes) // ask again when it has grown
 }
 
@@ -238,9 +299,9 @@ func (l *link) unlogs(x *entry) {
 func (l *link) unkeep(x, before *entry) {
 	x.kept = false
 	x.stream.drop(x, before)
-	l.kept.remove(x)
+	l.kept--
 	if x.header.Kind != wire.Offer || x.done {
-		l.unlogs(x)
+		l.unlogs(x.cost())
 	}
 	if x.queued {
 		x.gone = true // pump frees it
@@ -333,7 +394,7 @@ func (l *link) pumpOne() bool {
 	if x == nil {
 		return false
 	}
-	if x.gone && l.stuck != stuckQueue {
+	if (x.gone || x.repeats && x.header.Seq <= x.stream.acked) && l.stuck != stuckQueue {
 		l.queue.pop()
 		l.freeEntry(x)
 		return true
@@ -353,10 +414,17 @@ func (l *link) pumpOne() bool {
 		l.freeEntry(x)
 	case x.retracting:
 		l.retract(x)
+	case x.repeats:
+		l.freeEntry(x)
 	case !x.kept:
+		if l.replay {
+			l.record(x.stream, x.header.Seq, x.body)
+		}
 		o := x.op
 		l.freeEntry(x)
-		o.finish()
+		if o != nil { // otherwise it came with a capsule
+			o.finish()
+		}
 	}
 	return true
 }
@@ -368,13 +436,13 @@ func (l *link) admit(x *entry) bool {
 		l.keep(x)
 		return true
 	}
-	if l.firmLocked() {
+	if l.firmLocked() || l.replay {
 		return true
 	}
 	if !l.fits(x.cost()) {
 		return false
 	}
-	if len(x.body) >= lendLen && !l.replay {
+	if len(x.body) >= lendLen {
 		x.lent = true
 		x.header.Flags |= wire.AckSoon
 		l.keep(x)
@@ -443,6 +511,9 @@ func (l *link) acknowledged(s *stream, n uint64) {
 
 // forget takes what is stable, all of s up to n, out of the log.
 func (l *link) forget(s *stream, n uint64) {
+	if s.past.size > 0 {
+		l.unlogs(s.past.forget(&l.chunks, n))
+	}
 	var before *entry
 	for x := s.head; x != nil && x.header.Seq <= n; {
 		next := x.snext
@@ -476,7 +547,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 			x.op = nil
 		}
 		x.done = true
-		l.logs(x)
+		l.logs(s, x.cost())
 	} else {
 		x.op, x.body = nil, nil
 		l.unkeep(x, before)

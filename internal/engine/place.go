@@ -137,7 +137,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 		switch {
 		case x.stream != s:
 			others.push(x)
-		case x.gone:
+		case x.gone, x.repeats:
 			l.freeEntry(x)
 		case !x.kept:
 			unsent.push(x)
@@ -150,17 +150,25 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 		x.header.Epoch = l.e.Epoch() // who has only heard of that map waits for it
 		to.inherit(x, l, lost)
 	}
+	if s.past.size > 0 {
+		l.unlogs(s.past.size)
+		to.logs(s, s.past.size)
+	}
 	s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.body == nil })
 	if lost {
 		s.acked = s.sent
-		if s.head != nil {
-			s.acked = s.head.header.Seq - 1
-		} else if unsent.head != nil {
-			s.acked = unsent.head.header.Seq - 1
+		for _, x := range []*entry{s.head, unsent.head} {
+			if x != nil {
+				s.acked = min(s.acked, x.header.Seq-1)
+			}
+		}
+		if n, some := s.past.first(); some {
+			s.acked = min(s.acked, n-1)
 		}
 	}
-	for x := s.head; x != nil; x = x.snext {
-		to.again(x)
+	to.repeat(s, s.acked)
+	if to.queue.head != nil {
+		to.want()
 	}
 	for x := unsent.head; x != nil; {
 		next := x.qnext
@@ -188,15 +196,15 @@ func (l *link) inherit(x *entry, from *link, lost bool) {
 	if l != from.e.limbo && l.puller != x.puller { // otherwise it may be fetched yet
 		x.withdraw()
 	}
-	from.kept.remove(x)
+	from.kept--
 	if x.header.Kind != wire.Offer || x.done {
-		from.unlogs(x)
+		from.unlogs(x.cost())
 	}
 	x.streaming = false
 	x.done = x.done && !lost
-	l.kept.push(x)
+	l.kept++
 	if x.header.Kind != wire.Offer || x.done {
-		l.logs(x)
+		l.logs(x.stream, x.cost())
 	}
 }
 
@@ -206,7 +214,8 @@ func (l *link) again(x *entry) {
 		return
 	}
 	l.resent++
-	l.enqueue(x)
+	x.queued = true
+	l.queue.push(x)
 }
 
 // drop takes out the messages about rank r.

@@ -21,8 +21,8 @@ type stream struct {
 
 	sent       uint64 // number of the last message to the peer
 	acked      uint64 // all to this number are stable
-	head, tail *entry // those that are not, in order, linked by snext
-	kept       int    // how many
+	head, tail *entry // those that are not, in order, linked by snext;
+	past       past   //   but for those that were sent with their bodies, at level "crashes"
 
 	got   uint64        // number of the last message from the peer
 	sums  sums          // of the last messages from the peer, at level "crashes"
@@ -58,7 +58,6 @@ func (s *stream) keep(x *entry) {
 		s.tail.snext = x
 	}
 	s.tail = x
-	s.kept++
 }
 
 // answered takes the Offer with that number off offers; false if it is not
@@ -93,7 +92,6 @@ func (s *stream) drop(x, before *entry) {
 		s.tail = before
 	}
 	x.snext = nil
-	s.kept--
 }
 
 // An entry is a message to another process that is not stable, or not sent yet.
@@ -111,41 +109,13 @@ type entry struct {
 	done       bool             // an Offer whose body has been fetched; body is the log's
 	streaming  bool             // it is in link.bulk
 	retracting bool             // its sender wants it back
+	repeats    bool             // it is in its stream's past, which has its body
 	off, end   uint64           // of the body: what is still to be sent as Data
 	puller     transport.Puller // with which env.Ticket was offered; nil if it is not
 	small      [64]byte         // room for a short body of the log's
 
-	snext        *entry // in stream
-	qnext        *entry // in link.queue
-	lprev, lnext *entry // in link.kept; lnext also links free entries
-}
-
-// freeEntries is entries to use. They are made many at once, and stay: at level
-// "crashes" a log grows with every message, until a snapshot covers it.
-type freeEntries struct {
-	head *entry // linked by lnext
-	slab []entry
-}
-
-// entrySlab is how many entries are made at once: few for a stream that needs few.
-const entrySlab = 32
-
-func (f *freeEntries) take() *entry {
-	x := f.head
-	if x == nil {
-		if len(f.slab) == 0 {
-			f.slab = make([]entry, entrySlab)
-		}
-		x, f.slab = &f.slab[0], f.slab[1:]
-		return x
-	}
-	f.head, x.lnext = x.lnext, nil
-	return x
-}
-
-func (f *freeEntries) put(x *entry) {
-	x.lnext = f.head
-	f.head = x
+	snext *entry // in stream
+	qnext *entry // in link.queue, or among free entries
 }
 
 // cost is what the entry counts against the bound of the log.

@@ -275,7 +275,7 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
 	if l.p.copied {
 		c.Unread = nil // only what has come is asked for again
 		for i := range c.Streams {
-			c.Streams[i].Log = nil
+			c.Streams[i].Log, c.Streams[i].Past = nil, nil
 		}
 		l.mu.Lock()
 		l.pending = &pending{saved: *l.saved, capsule: c, said: time.Now()}
