@@ -358,7 +358,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		stood = fmt.Sprintf(", it stood still for %v", time.Duration(m.Stood))
 	}
 	a.detail("rank %d goes on in process %d: %d bytes of state%s", m.Rank, p.index, m.Bytes, stood)
-	if mv != nil {
+	if mv != nil && mv.to == p && mv.epoch == m.Epoch { // otherwise it is about to leave p, where it was recovered
 		mv.stood = time.Duration(m.Stood)
 		a.endMove(mv, nil)
 		if !mv.planned {

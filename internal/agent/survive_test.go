@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/mpiv"
 )
 
@@ -249,6 +250,20 @@ func TestASpareThatAwaitsARankIsNone(t *testing.T) {
 	require.NoError(t, <-moved)
 	tr.endsWell()
 	require.Contains(t, tr.errs.String(), "rank 1 goes on from")
+}
+
+// A rank that was recovered says so after it has been told to leave again.
+func TestAMoveEndsWithItsOwnArrival(t *testing.T) {
+	tr := try(t, 3, 1, "crashes", "turns").saved()
+	moved := make(chan error, 1)
+	tr.in(func() {
+		from := tr.processOf(1)
+		tr.move(1, "", func(err error) { moved <- err })
+		tr.arrived(from, control.Arrived{Rank: 1, Epoch: 1, Whole: true})
+		require.NotNil(t, tr.survival.moving[1])
+	})
+	require.NoError(t, <-moved)
+	tr.endsWell()
 }
 
 func TestWhatHasNoStateBeginsAgain(t *testing.T) {
