@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,10 +13,12 @@ import (
 const (
 	populateFrom = 64 << 10
 	largeFrom    = 4 << 20
+	populateStep = 2 << 20
 )
 
-// readyPages has the system find the memory of b in few steps, where it can.
-func readyPages(b []byte) {
+// readyPages has the system find the memory of b in few steps, where it can: of a large
+// b in a goroutine of g, while the first of it comes.
+func readyPages(b []byte, g *sync.WaitGroup) {
 	if len(b) < populateFrom {
 		return
 	}
@@ -23,9 +26,18 @@ func readyPages(b []byte) {
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (page - 1)
 	whole := b[skip:]
 	whole = whole[:uintptr(len(whole))&^(page-1)]
-	if len(b) >= largeFrom { // and while the first of it comes, the rest is not waited for
-		unix.Madvise(whole, unix.MADV_HUGEPAGE)
+	if len(b) < largeFrom {
+		unix.Madvise(whole, unix.MADV_POPULATE_WRITE)
 		return
 	}
-	unix.Madvise(whole, unix.MADV_POPULATE_WRITE)
+	unix.Madvise(whole, unix.MADV_HUGEPAGE)
+	g.Go(func() {
+		for len(whole) > 0 { // in parts, since what comes waits for the system as long as it looks for a part
+			n := min(len(whole), populateStep)
+			if unix.Madvise(whole[:n], unix.MADV_POPULATE_WRITE) != nil {
+				return // it is found when it is written
+			}
+			whole = whole[n:]
+		}
+	})
 }

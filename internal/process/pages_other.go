@@ -2,4 +2,6 @@
 
 package process
 
-func readyPages([]byte) {}
+import "sync"
+
+func readyPages([]byte, *sync.WaitGroup) {}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -233,6 +234,8 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segment
 	}
 	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
 	var receives []engine.Request
+	var pages sync.WaitGroup
+	defer pages.Wait()
 	for i, s := range segments {
 		switch {
 		case int64(len(s)) != lengths[i]:
@@ -240,7 +243,7 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segment
 		case come[i] != nil:
 			copy(s, come[i])
 		default:
-			readyPages(s)
+			readyPages(s, &pages)
 			at.Tag = partTag + firstParts + int32(i)
 			receives = append(receives, m.envoy.Irecv(at, s))
 		}
