@@ -48,17 +48,20 @@ var (
 	ErrCapsule = errors.New("malformed capsule")
 )
 
-// Capture is the capsule of b's rank now. The rank must not be in a call, nor have a
-// request under way: ErrPending. The bodies are the engine's: they may be used until
-// the rank sends or receives, or are copied with Append.
-func (b *Box) Capture() (*Capsule, error) {
+// Capture is the capsule of b's rank now, written, and what it covers. The rank must not
+// be in a call, nor have a request under way: ErrPending.
+func (b *Box) Capture() (written []byte, covers Covers, err error) {
 	e := b.e
 	e.enter()
-	defer e.leave()
-	return b.capture()
+	defer e.leave() // what is written may else be used for other messages meanwhile
+	c, err := b.capture()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Append(nil), c.covers(), nil
 }
 
-// capture is Capture while polling is held.
+// capture is the capsule while polling is held. The bodies are the engine's.
 func (b *Box) capture() (*Capsule, error) {
 	if err := b.Idle(); err != nil {
 		return nil, err
@@ -108,7 +111,7 @@ func (b *Box) captureStream(s *stream) StreamState {
 	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers)}
 	slices.Sort(state.Offers)
 	if s.past.size > 0 {
-		state.Past = s.past.show()
+		state.Past = s.past.records()
 	}
 	for x := s.head; x != nil; x = x.snext {
 		h := x.header

@@ -22,7 +22,7 @@ func some() *Capsule {
 	}
 	back := wire.Header{Kind: wire.Offer, Context: 16, Source: 0, Dest: 2, Tag: 5, Epoch: 3, Seq: 4}
 	return &Capsule{Rank: 2, Epoch: 3, Streams: []StreamState{
-		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.show()},
+		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records()},
 		{Peer: 2, Sent: 1, Got: 1},
 	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}}}
 }
@@ -88,14 +88,17 @@ func TestSafePointsAreWhereNothingIsPending(t *testing.T) {
 	require.NoError(t, b.Idle())
 	buf := make([]byte, 8)
 	r := b.Irecv(Match{Peer: 1, Tag: 3}, buf)
-	_, err := b.Capture()
+	_, _, err := b.Capture()
 	require.ErrorIs(t, err, ErrPending)
 	require.ErrorContains(t, err, "a receive from rank 1 with tag 3")
 	require.True(t, e.Box(1).TrySend(Match{Peer: 0, Tag: 3}, []byte("message!")))
 	require.ErrorIs(t, b.Idle(), ErrPending, "it was not waited for")
 	_, err = r.Wait(context.Background(), &Call{Op: "Wait"})
 	require.NoError(t, err)
-	c, err := b.Capture()
+	written, covers, err := b.Capture()
+	require.NoError(t, err)
+	require.Equal(t, Covers{{Source: 1, Dest: 0, Seq: 1}}, covers)
+	c, err := ParseCapsule(written)
 	require.NoError(t, err)
 	require.Equal(t, []StreamState{{Peer: 1, Got: 1}}, c.Streams)
 }

@@ -6,26 +6,36 @@ import (
 	"github.com/mpiv/mpiv/wire"
 )
 
-// Covered is told that the snapshot of b's rank that c is part of will outlive the
-// process: who sent what it has had need not keep that any longer.
-func (b *Box) Covered(c *Capsule) {
-	e := b.e
-	e.enter()
-	defer e.leave()
-	lists := make(map[*link][]wire.StreamAck)
+// Covers is the messages to a rank that a capsule of it has: of each stream, all up to
+// a number.
+type Covers []wire.StreamAck
+
+func (c *Capsule) covers() (all Covers) {
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		n := s.Got
 		if len(s.Offers) > 0 { // they have come, but not their bodies
 			n = min(n, s.Offers[0]-1)
 		}
-		if n == 0 {
-			continue
+		if n > 0 {
+			all = append(all, wire.StreamAck{Source: s.Peer, Dest: c.Rank, Seq: n})
 		}
-		if l := e.peers[s.Peer].link.Load(); l != nil {
-			lists[l] = append(lists[l], wire.StreamAck{Source: s.Peer, Dest: b.rank, Seq: n})
-		} else if from := e.Box(s.Peer); from != nil {
-			from.forgetHere(b, n)
+	}
+	return all
+}
+
+// Covered is told that a snapshot of b's rank, with a capsule that covers these, will
+// outlive the process: who sent them need not keep them any longer.
+func (b *Box) Covered(covers Covers) {
+	e := b.e
+	e.enter()
+	defer e.leave()
+	lists := make(map[*link][]wire.StreamAck)
+	for _, a := range covers {
+		if l := e.peers[a.Source].link.Load(); l != nil {
+			lists[l] = append(lists[l], a)
+		} else if from := e.Box(a.Source); from != nil {
+			from.forgetHere(b, a.Seq)
 		}
 	}
 	for l, acks := range lists {

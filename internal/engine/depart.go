@@ -29,9 +29,9 @@ func (b *Box) BeginDepart() (Departure, error) { return Departure{b}, b.askPeers
 // Ready tells whether all peers have answered.
 func (d Departure) Ready() bool { return d.box.e.awaited(d.box.rank) == 0 }
 
-// End ends the life of the rank in this process: the capsule is for Adopt in process
-// to, by a map of that epoch.
-func (d Departure) End(to int, epoch topology.Epoch) (*Capsule, error) {
+// End ends the life of the rank in this process: the capsule, which is written, is for
+// Adopt in process to, by a map of that epoch.
+func (d Departure) End(to int, epoch topology.Epoch) ([]byte, error) {
 	b, e := d.box, d.box.e
 	e.enter()
 	defer e.leave()
@@ -40,8 +40,9 @@ func (d Departure) End(to int, epoch topology.Epoch) (*Capsule, error) {
 	if err != nil {
 		return nil, err
 	}
+	written := c.Append(nil) // before others may use the memory
 	b.leave(e.links[to], epoch)
-	return c, nil
+	return written, nil
 }
 
 // Undo has the rank stay. The error wraps cause, and says who has not answered.
@@ -53,7 +54,7 @@ const departPolls = 1000
 
 // Depart is BeginDepart, a wait and End. If the context ends before all peers have
 // answered the rank stays.
-func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) (*Capsule, error) {
+func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) ([]byte, error) {
 	e := b.e
 	if e.links[to] == nil {
 		return nil, fmt.Errorf("move rank %d to process %d: it is there", b.rank, to)

@@ -15,9 +15,8 @@ import (
 // snapshot covers, in order. Guarded as the stream's sending half.
 type past struct {
 	head, tail *chunk
-	size       int  // bytes of all
-	lent       int  // entries whose bodies are in chunks
-	shown      bool // a capsule has the chunks, as long as nothing is added
+	size       int // bytes of all
+	lent       int // entries whose bodies are in chunks
 }
 
 // A chunk is records, one after the other: the length of a body, a header, a body.
@@ -52,7 +51,6 @@ func (p *past) add(free *freeChunks, seq uint64, header, body []byte) {
 	c.buf = c.buf[:at+n]
 	c.last = seq
 	p.size += n
-	p.shown = false
 }
 
 // grow adds a chunk with room for n bytes.
@@ -90,7 +88,7 @@ func (p *past) forget(free *freeChunks, n uint64) (dropped int) {
 		if p.head = c.next; p.head == nil {
 			p.tail = nil
 		}
-		if p.lent == 0 && !p.shown {
+		if p.lent == 0 {
 			free.put(c)
 		}
 	}
@@ -129,9 +127,8 @@ func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
 	}
 }
 
-// show is the records, which stay as they are until something is added.
-func (p *past) show() (parts [][]byte) {
-	p.shown = true
+// records is all of them.
+func (p *past) records() (parts [][]byte) {
 	for c := p.head; c != nil; c = c.next {
 		parts = append(parts, c.kept())
 	}

@@ -38,9 +38,9 @@ func BenchmarkSurvive(b *testing.B) {
 					message(1, 0)
 					if messages += 2; messages%snapshotEvery == 0 && level.cfg.Replay {
 						for _, box := range w.boxes {
-							c, err := box.Capture()
+							_, covers, err := box.Capture()
 							require.NoError(b, err)
-							box.Covered(c)
+							box.Covered(covers)
 						}
 					}
 				}

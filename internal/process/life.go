@@ -43,9 +43,9 @@ type Life struct {
 
 // A pending snapshot is not covered.
 type pending struct {
-	saved   control.Saved
-	capsule *engine.Capsule // without messages
-	said    time.Time
+	saved  control.Saved
+	covers engine.Covers
+	said   time.Time
 }
 
 // A Past is the state that a rank had in another process.
@@ -245,7 +245,7 @@ func (p *Process) covered(m control.Covered) {
 	}
 	l.mu.Lock()
 	if l.pending != nil && l.pending.saved.Number <= m.Number {
-		l.Box.Covered(l.pending.capsule)
+		l.Box.Covered(l.pending.covers)
 		l.pending = nil
 	}
 	l.mu.Unlock()
@@ -256,7 +256,7 @@ func (p *Process) covered(m control.Covered) {
 
 // snapshot saves the rank as it is now.
 func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
-	c, err := l.Box.Capture()
+	capsule, covers, err := l.Box.Capture()
 	if err != nil {
 		return err
 	}
@@ -266,24 +266,20 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
 		}
 	}
 	l.number++
-	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
+	parts := append([][]byte{capsule, extra, image.Manifest}, image.Segments...)
 	if err := l.area.Save(l.number, parts...); err != nil {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
 	}
 	l.savedChoices()
 	l.saved = &control.Saved{Rank: int(l.Rank), Epoch: uint32(l.epoch), Number: l.number, Bytes: image.Bytes(), File: l.file()}
 	if l.p.copied {
-		c.Unread = nil // only what has come is asked for again
-		for i := range c.Streams {
-			c.Streams[i].Log, c.Streams[i].Past = nil, nil
-		}
 		l.mu.Lock()
-		l.pending = &pending{saved: *l.saved, capsule: c, said: time.Now()}
+		l.pending = &pending{saved: *l.saved, covers: covers, said: time.Now()}
 		l.mu.Unlock()
 	}
 	l.p.agent.Send(control.Message{Saved: l.saved})
 	if !l.p.copied {
-		l.Box.Covered(c) // after that: if this process dies here, the agent knows of the snapshot
+		l.Box.Covered(covers) // after that: if this process dies here, the agent knows of the snapshot
 	}
 	return nil
 }

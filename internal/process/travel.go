@@ -104,7 +104,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 	if err != nil {
 		return err
 	}
-	parts := append([][]byte{c.Append(nil), extra, image.Manifest}, image.Segments...)
+	parts := append([][]byte{c, extra, image.Manifest}, image.Segments...)
 	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
 	if l.choices != nil {
 		g.Posts, g.Polls = l.Box.Chosen()

@@ -21,7 +21,7 @@ type worker struct {
 	begun    int       // of sends
 	posted   int       // of receives
 	pending  *snapshot // taken, not durable yet
-	taken    *engine.Capsule
+	taken    engine.Covers
 	leaving  *engine.Departure
 	by       topology.Epoch // leaving: the map by which it will be elsewhere
 }
@@ -108,14 +108,11 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if s.level < Crashes || w.box.Replaying() {
 			return false, nil
 		}
-		c, err := w.box.Capture()
+		raw, covers, err := w.box.Capture()
 		if err != nil {
 			return false, err
 		}
-		raw := c.Append(nil)
-		if w.taken, err = engine.ParseCapsule(raw); err != nil {
-			return false, fmt.Errorf("parse a capsule of %d bytes: %w", len(raw), err)
-		}
+		w.taken = covers
 		w.pending = &snapshot{raw, w.iteration, w.acc}
 		s.tally.Snapshots++
 		if s.wild { // choices count from a snapshot on, so it is there at once
@@ -152,12 +149,12 @@ func (s *survival) leave(w *worker) error {
 		s.tally.Overtaken++
 	}
 	posts, polls := w.box.Chosen()
-	c, err := w.leaving.End(to, epoch)
+	raw, err := w.leaving.End(to, epoch)
 	if err != nil {
 		return err
 	}
-	raw := c.Append(nil)
-	if c, err = engine.ParseCapsule(raw); err != nil {
+	c, err := engine.ParseCapsule(raw)
+	if err != nil {
 		return fmt.Errorf("parse a capsule of %d bytes: %w", len(raw), err)
 	}
 	s.places[w.rank] = to
