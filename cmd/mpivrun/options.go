@@ -43,6 +43,7 @@ type run struct {
 	Transports      []string
 	Relays          []string
 	LogBytes        int
+	LogDisk         int
 	Check           bool
 	Chaos           chaos.Schedule
 	ChaosHistory    string
@@ -243,6 +244,12 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.LogBytes) }},
+	{names: []string{"log-disk"}, value: "SIZE", help: "with spares: how much of a longer log each process may put on disk, such as 512MiB (default 4GiB)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.LogDisk, err = size(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.LogDisk) }},
 	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, messages never received",
 		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Check) }},

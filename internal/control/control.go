@@ -117,6 +117,7 @@ type Options struct {
 	Transports []string      // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
 	Relays     []string      // that networks which need one go through, such as those of libp2p
 	LogBytes   int           // bound of the log for each pair of processes. 0 means 16 MiB.
+	LogDisk    int64         // at level "crashes": bound of what each process puts of it on disk. 0 means 4 GiB.
 	Check      bool          // costly checks of the program: buffers changed while a request is pending
 	Insecure   bool          // processes of different hosts neither ask who the other is, nor encrypt
 	Paths      time.Duration // how often processes tell of their paths. 0: they do not
@@ -298,6 +299,7 @@ type Need struct {
 const (
 	NeedMessage   = "message"   // a send to us that matches
 	NeedReceive   = "receive"   // a receive that takes what we send
+	NeedSave      = "save"      // a snapshot: until then no more can be kept of what we send
 	NeedGoroutine = "goroutine" // that another goroutine of its process, of a rank in Peers or of its own, lets it go on
 	NeedEvent     = "event"     // the same, or that a timer does
 )

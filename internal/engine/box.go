@@ -36,7 +36,7 @@ type Box struct {
 const keptArrivals = 32 // free arrivals that a box keeps for later
 
 func newBox(e *Engine, r topology.Rank) *Box {
-	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes}}
+	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes, spill: e.cfg.Spill}}
 	b.streams.init(b, len(e.peers))
 	return b
 }
@@ -378,6 +378,7 @@ func (b *Box) countLocked(from *Box, h *wire.Header, body []byte) {
 		var header [wire.HeaderLen]byte
 		h.Put(header[:])
 		s.past.add(&b.chunks, h.Seq, header[:], body)
+		b.chunks.spills = s.past.size > b.e.cfg.LogBytes // and no more than that: who would wait may be the one to save
 	}
 }
 

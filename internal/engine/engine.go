@@ -60,10 +60,11 @@ type Config struct {
 	LogBytes int // bound of the log towards one process. Zero means 16 MiB.
 
 	// Replay is the log's level "crashes", for which Keep must be set too: a
-	// message is kept until a snapshot of its receiver covers it (Covered). The
-	// log then has no bound; when it holds LogBytes for a process, ranks there
-	// are asked to take a snapshot.
+	// message is kept until a snapshot of its receiver covers it (Covered). When the
+	// log holds LogBytes for a process, ranks there are asked to take a snapshot, and
+	// more of it is in Spill. When that is full, what would be sent there waits.
 	Replay bool
+	Spill  Spill // nil: memory, without a bound
 	// Save is told that a snapshot of a rank of this process is wanted, because
 	// others keep much for it. It must not wait.
 	Save func(r topology.Rank)
@@ -89,6 +90,13 @@ type Config struct {
 	Fail func(err error)
 
 	Log *slog.Logger // nil means slog.DiscardHandler
+}
+
+// A Spill is memory for what a log holds beyond its bound.
+type Spill interface {
+	Take(n int) []byte // n bytes or more; nil: there is no more
+	Give(b []byte)     // gives them back
+	Full() bool
 }
 
 func (c Config) withDefaults() Config {

@@ -18,14 +18,16 @@ func (l *link) freeEntry(x *entry) {
 	if x.lent {
 		x.op.entry = nil
 		x.op.finish()
+	} else if x.spilled {
+		l.chunks.spill.Give(x.body)
 	} else if x.op == nil && len(x.body) > len(x.small) && !x.repeats {
 		l.e.bufs.put(x.body)
 	}
 	if x.repeats {
-		x.stream.past.lent--
+		x.stream.past.giveBack(&l.chunks)
 	}
 	x.body, x.op, x.stream = nil, nil, nil
-	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done, x.repeats = false, false, false, false, false, false, false, false
+	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done, x.repeats, x.spilled = false, false, false, false, false, false, false, false, false
 	x.qnext, l.free = l.free, x
 }
 

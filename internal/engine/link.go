@@ -100,7 +100,7 @@ const (
 
 func newLink(e *Engine, process int) *link {
 	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.LogBytes, eager: eagerPulled,
-		chunks: freeChunks{most: e.cfg.LogBytes}}
+		chunks: freeChunks{most: e.cfg.LogBytes, spill: e.cfg.Spill}}
 }
 
 // sendNow sends body for b's rank if that can be done at once. flush: the caller
@@ -123,6 +123,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
+	case l.full():
 	case l.replay:
 		l.sendRecorded(s, b, m, body)
 		sent = true
@@ -201,6 +202,9 @@ func (l *link) repeat(s *stream, n uint64) {
 // fits tells whether the log has room for that much more.
 func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes }
 
+// full tells whether nothing may be sent before a snapshot covers some of the log.
+func (l *link) full() bool { return l.chunks.spills && l.chunks.spill != nil && l.chunks.spill.Full() }
+
 // sendLater queues what cannot or may not go at once. It is in no hurry. False if
 // the rank is not there any more.
 func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool) {
@@ -262,9 +266,16 @@ func (l *link) attend() {
 
 // own gives x a copy of body.
 func (l *link) own(x *entry, body []byte) {
-	if len(body) <= len(x.small) {
+	if len(body) > len(x.small) && l.chunks.spills && l.chunks.spill != nil {
+		if b := l.chunks.spill.Take(len(body)); b != nil {
+			x.body, x.spilled = b[:len(body)], true
+		}
+	}
+	switch {
+	case x.spilled:
+	case len(body) <= len(x.small):
 		x.body = x.small[:len(body)]
-	} else {
+	default:
 		x.body = l.e.bufs.get(len(body))
 	}
 	copy(x.body, body)
@@ -283,6 +294,7 @@ func (l *link) keep(x *entry) {
 // logs counts what the log holds of s.
 func (l *link) logs(s *stream, cost int) {
 	l.logged += cost
+	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
 	if l.replay && l.logged > l.saveAt {
 		l.saveAt = l.logged + l.e.cfg.LogBytes/4
 		l.control(wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, nil)
@@ -292,6 +304,7 @@ func (l *link) logs(s *stream, cost int) {
 // unlogs takes that back.
 func (l *link) unlogs(cost int) {
 	l.logged -= cost
+	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
 	l.saveAt = max(l.logged, l.e.cfg.LogBytes) // ask again when it has grown
 }
 
@@ -432,6 +445,9 @@ func (l *link) pumpOne() bool {
 // admit readies x to be sent for the first time: it puts it into the log where
 // there is one. False if the log is full.
 func (l *link) admit(x *entry) bool {
+	if l.full() {
+		return false
+	}
 	if x.header.Kind == wire.Offer {
 		l.keep(x)
 		return true

@@ -15,16 +15,18 @@ import (
 // snapshot covers, in order. Guarded as the stream's sending half.
 type past struct {
 	head, tail *chunk
-	size       int // bytes of all
-	lent       int // entries whose bodies are in chunks
+	size       int    // bytes of all
+	lent       int    // entries whose bodies are in chunks
+	unlent     *chunk // covered, but for such entries' sake
 }
 
 // A chunk is records, one after the other: the length of a body, a header, a body.
 type chunk struct {
-	buf  []byte
-	from int    // what is before that is covered
-	last uint64 // number of the newest message in it
-	next *chunk
+	buf     []byte
+	from    int    // what is before that is covered
+	last    uint64 // number of the newest message in it
+	spilled bool   // buf is of the Spill
+	next    *chunk
 }
 
 // kept is the records that are not covered.
@@ -34,6 +36,7 @@ const (
 	recordLen  = 4 + wire.HeaderLen // without the body
 	chunkFirst = 1 << 10            // of a stream's first chunk; those after it are larger,
 	chunkMost  = 64 << 10           // up to this, but for a record that is longer
+	chunkSpill = 1 << 20            // of chunks in the Spill
 )
 
 // add writes a message to the end.
@@ -90,10 +93,23 @@ func (p *past) forget(free *freeChunks, n uint64) (dropped int) {
 		}
 		if p.lent == 0 {
 			free.put(c)
+		} else {
+			c.next, p.unlent = p.unlent, c
 		}
 	}
 	p.size -= dropped
 	return dropped
+}
+
+// giveBack is told that an entry has no body of p's any more.
+func (p *past) giveBack(free *freeChunks) {
+	if p.lent--; p.lent > 0 {
+		return
+	}
+	for c := p.unlent; c != nil; c = p.unlent {
+		p.unlent = c.next
+		free.put(c)
+	}
 }
 
 // first is the number of the oldest message; false if there is none.
@@ -155,13 +171,20 @@ func record(b []byte) (h wire.Header, body []byte) {
 	return h, b[recordLen:n:n]
 }
 
-// freeChunks is chunks to use again, up to some bytes. It may be nil.
+// freeChunks is chunks to use again, up to some bytes.
 type freeChunks struct {
 	list        []*chunk
 	bytes, most int
+	spill       Spill // nil: there is none
+	spills      bool  // new chunks are of the Spill, as long as it has some
 }
 
 func (f *freeChunks) take(n int) *chunk {
+	if f.spills && f.spill != nil {
+		if b := f.spill.Take(max(n, chunkSpill)); b != nil {
+			return &chunk{buf: b[:0], spilled: true}
+		}
+	}
 	if k := len(f.list) - 1; n == chunkMost && k >= 0 {
 		c := f.list[k]
 		f.list = f.list[:k]
@@ -172,6 +195,10 @@ func (f *freeChunks) take(n int) *chunk {
 }
 
 func (f *freeChunks) put(c *chunk) {
+	if c.spilled {
+		f.spill.Give(c.buf)
+		return
+	}
 	if cap(c.buf) == chunkMost && f.bytes+chunkMost <= f.most {
 		*c = chunk{buf: c.buf[:0]}
 		f.list = append(f.list, c)

@@ -23,6 +23,7 @@ type WaitInfo struct {
 type NeedInfo struct {
 	Peer       topology.Rank // or AnySource
 	Receive    bool          // it waits for the peer to receive; otherwise to send
+	Save       bool          // it waits for a snapshot of the peer, before which no more can be kept for it
 	Context    uint32
 	Comm       string // what NameContext called Context
 	Tag        int32  // or AnyTag
@@ -89,7 +90,9 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 		return needs // it has its message, which is on its way
 	}
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
-	if !n.Receive {
+	if n.Receive {
+		n.Save = o.unkept()
+	} else {
 		for a := b.unexpected.head; a != nil && len(n.Unexpected) < 8; a = a.allNext {
 			if a.header.Context == o.context && (a.header.Source == o.peer || o.peer == AnySource) {
 				n.Unexpected = append(n.Unexpected, a.header.Tag)
@@ -102,6 +105,18 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 		}
 	}
 	return append(needs, n)
+}
+
+// unkept tells whether o, a send, waits for room in the log of level "crashes". The
+// box's mu is held.
+func (o *op) unkept() bool {
+	l := o.box.e.lockLink(o.peer)
+	if l == nil {
+		return false
+	}
+	defer l.mu.Unlock()
+	x := o.entry
+	return x != nil && x.queued && !x.kept && l.full()
 }
 
 // Counts is how many messages the box's rank has sent to each peer, and has had

@@ -110,6 +110,7 @@ type entry struct {
 	streaming  bool             // it is in link.bulk
 	retracting bool             // its sender wants it back
 	repeats    bool             // it is in its stream's past, which has its body
+	spilled    bool             // body is of the Spill
 	off, end   uint64           // of the body: what is still to be sent as Data
 	puller     transport.Puller // with which env.Ticket was offered; nil if it is not
 	small      [64]byte         // room for a short body of the log's

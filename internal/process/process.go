@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/spill"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
@@ -39,6 +41,7 @@ type Process struct {
 	identity *identity.Identity // nil where nobody asks
 
 	engine   *engine.Engine
+	spill    *spill.Spill // nil where the log has no use for it
 	fabric   *fabric.Fabric
 	networks []fabric.Network
 	began    time.Time
@@ -164,6 +167,12 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		runtime.GOMAXPROCS(min(max(len(own.Ranks), 1), own.Cores) + 1)
 	}
 	p.networks = networks
+	if cfg.Replay {
+		p.spill = spill.New(os.TempDir(), cmp.Or(p.options.LogDisk, logDisk), func(err error) {
+			log.Error("the log is longer than --log-bytes, and stays in memory without a bound", "err", err)
+		})
+		cfg.Spill = p.spill
+	}
 	p.engine = engine.New(cfg)
 	p.begin()
 	p.fabric.Start(p.engine, addrs)
@@ -174,6 +183,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		p.finished.Go(p.reportPaths)
 	}
 }
+
+// logDisk is the bound of what is put on disk unless the job says otherwise.
+const logDisk = 4 << 30
 
 // authenticate tells which process of the job a certificate is of.
 func (p *Process) authenticate(cert *x509.Certificate) (int, error) {
@@ -290,6 +302,9 @@ func (p *Process) Leave() error {
 	p.endLives()
 	p.fabric.Close()
 	p.finished.Wait()
+	if p.spill != nil {
+		p.spill.Close()
+	}
 	return err
 }
 

@@ -79,6 +79,9 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 		if n.Receive {
 			need.What = control.NeedReceive
 		}
+		if n.Save {
+			need.What = control.NeedSave
+		}
 		if n.Peer == engine.AnySource {
 			for r := range p.engine.Size() {
 				need.Peers = append(need.Peers, r)

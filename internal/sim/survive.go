@@ -13,7 +13,7 @@ import (
 
 // A SurviveTally counts what happened in runs of Survive.
 type SurviveTally struct {
-	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken int
+	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken, Spilled int
 }
 
 // Unsteady is Survive at level Crashes of a program whose messages hang on chance. The
@@ -50,13 +50,30 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
-		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken}
+		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled}
 }
 
 const (
 	surviveSteps = 600_000
 	lives        = 60 // processes that a job may come to have
+	spillFrom    = 2 << 10
 )
+
+// A spill is memory in which whoever uses what was given back finds other bytes.
+type spill struct{ s *survival }
+
+func (p spill) Take(n int) []byte {
+	p.s.tally.Spilled++
+	return make([]byte, n)
+}
+
+func (p spill) Give(b []byte) {
+	for i := range b[:cap(b)] {
+		b[:cap(b)][i] = 0xee
+	}
+}
+
+func (p spill) Full() bool { return false }
 
 // A survival is one job.
 type survival struct {
@@ -148,9 +165,12 @@ func (s *survival) whole() topology.Epoch {
 func (s *survival) start(process int) *engine.Engine {
 	cfg := engine.Config{
 		Process: process, Processes: s.first, Epoch: max(s.whole()-1, 1), Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
-		LogBytes: logBytes, Unexpected: 32 << 10,
+		LogBytes: logBytes, Spill: spill{s}, Unexpected: 32 << 10,
 		Connect: func(to int) { s.dials = append(s.dials, &dial{from: process, to: to}) },
 		Fail:    func(err error) { s.fail = fmt.Errorf("process %d: %w", process, err) },
+	}
+	if cfg.Replay {
+		cfg.LogBytes = spillFrom
 	}
 	e := engine.New(cfg)
 	s.engines[process] = e

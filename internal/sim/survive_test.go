@@ -38,6 +38,7 @@ func TestSurvive(t *testing.T) {
 			require.Positive(t, tally.Together)
 			require.Positive(t, tally.Replayed)
 			require.Positive(t, tally.Leaving)
+			require.Positive(t, tally.Spilled)
 			require.Positive(t, tally.FromStart)
 			require.Greater(t, tally.Recoveries, tally.FromStart)
 		})

@@ -66,6 +66,8 @@ func needPhrase(w control.Wait, n control.Need) string {
 	}
 	var text string
 	switch {
+	case n.What == control.NeedSave:
+		return fmt.Sprintf("for %s to save its state: what is kept for it until then has filled the log (--log-bytes, --log-disk)", who)
 	case n.Collective != "":
 		text = fmt.Sprintf("for %s to take part in %s", who, n.Collective)
 	case n.What == control.NeedGoroutine:

@@ -1,0 +1,121 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+)
+
+// scraps is a Spill of some bytes, in memory that is overwritten when it is given back.
+type scraps struct {
+	mu   sync.Mutex
+	left int
+	full bool
+}
+
+func (s *scraps) Take(n int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full = n > s.left; s.full {
+		return nil
+	}
+	s.left -= n
+	return make([]byte, n)
+}
+
+func (s *scraps) Give(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b = b[:cap(b)]
+	for i := range b {
+		b[i] = 0xee
+	}
+	s.left += len(b)
+	s.full = false
+}
+
+func (s *scraps) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+// A sender that finds log and Spill full waits, says for what, and goes on when its
+// receiver has saved.
+func TestSendersWaitForASnapshotWhenTheLogIsFull(t *testing.T) {
+	for name, listen := range networks {
+		for _, size := range []int{100, 20 << 10, 300 << 10} {
+			t.Run(fmt.Sprintf("%s, %d bytes", name, size), func(t *testing.T) {
+				const most = 8 << 20
+				spill := &scraps{left: most}
+				asked := make(chan struct{}, 1000)
+				cfg := engine.Config{Keep: true, Replay: true, LogBytes: 1 << 20, Spill: spill, Save: func(topology.Rank) { asked <- struct{}{} }}
+				w := newWorldOn(t, cfg, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
+				messages := 2 * (most + 1<<20) / size
+				m := func(to int) engine.Match { return engine.Match{Peer: w.boxes[to].Rank(), Tag: 1} }
+				sent := make(chan error, 1)
+				go func() {
+					for i := range messages {
+						if err := w.boxes[0].Send(t.Context(), send, m(1), pattern(size, i), engine.Standard); err != nil {
+							sent <- err
+							return
+						}
+					}
+					sent <- nil
+				}()
+				waits := func() (save bool) {
+					for _, wait := range w.boxes[0].Waits() {
+						for _, n := range wait.Needs {
+							save = save || n.Save
+						}
+					}
+					return save
+				}
+				snapshots := 0
+				save := func() {
+					_, covers, err := w.boxes[1].Capture()
+					require.NoError(t, err)
+					w.boxes[1].Covered(covers)
+					snapshots++
+				}
+				buf := make([]byte, size)
+				for i := range messages {
+					for tries := 0; ; tries++ {
+						ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+						_, err := w.boxes[1].Recv(ctx, recv, m(0), buf)
+						stop()
+						if err == nil {
+							break
+						}
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						require.Less(t, tries, 500, "message %d does not come, and nobody waits for a snapshot", i)
+						if waits() {
+							save()
+						}
+					}
+					require.True(t, bytes.Equal(pattern(size, i), buf), "message %d", i)
+				}
+				require.NoError(t, <-sent)
+				require.Positive(t, snapshots)
+				require.NotEmpty(t, asked, "snapshots are asked for")
+				save()
+				require.Eventually(t, func() bool { return spill.free() == most }, 5*time.Second, time.Millisecond, "all is given back")
+			})
+		}
+	}
+}
+
+func (s *scraps) free() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
