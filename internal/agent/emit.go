@@ -28,6 +28,7 @@ func (a *Agent) emit(e events.Event) {
 	if !f.state.Apply(e) {
 		panic("agent: an event that tells nothing: " + string(events.Append(nil, e)))
 	}
+	a.traceEvent(e)
 	for s := range f.subscribers {
 		if !s.offer(e) {
 			a.unsubscribe(s, true)

@@ -13,7 +13,8 @@ import (
 type Status struct {
 	Source topology.Rank // in the world
 	Tag    int32
-	Bytes  int // length of the message as sent, also when it was truncated
+	Bytes  int    // length of the message as sent, also when it was truncated
+	Seq    uint64 // its number among those from Source to the receiver; 0: no message
 }
 
 // A Kind is what a request does.
@@ -94,7 +95,7 @@ func (o *op) finishLocked() {
 
 // arrived sets o's status for a message of n bytes; o.buf has its start.
 func (o *op) arrived(h *wire.Header, n int) {
-	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n}
+	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n, Seq: h.Seq}
 	if n > len(o.buf) || h.Check != o.check {
 		o.arrivedWrong(h, n)
 	}

@@ -104,6 +104,21 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	return append(needs, n)
 }
 
+// Sent is the number of the last message to peer: that of the receiver's Status.
+func (b *Box) Sent(peer topology.Rank) uint64 {
+	for s := b.streams.at(peer); ; {
+		if l := b.e.lockLink(peer); l != nil {
+			defer l.mu.Unlock()
+			return s.sent
+		}
+		if to := b.e.Box(peer); to != nil {
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			return s.sent
+		}
+	}
+}
+
 // Counts is how many messages the box's rank has sent to each peer, and has had
 // from each.
 func (b *Box) Counts() (sent, got []Count) {
