@@ -31,6 +31,7 @@ type Answer struct {
 	Events      []events.Event     `json:",omitempty"` // ps: how the job stands; readings are the last of them
 	Poll        bool               `json:",omitempty"` // watch: not from here; ask ps again and again
 	Explanation *waits.Explanation `json:",omitempty"` // explain
+	Audit       *events.Audit      `json:",omitempty"` // explain
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
 	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
@@ -110,7 +111,7 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		reply <- Answer{Error: fmt.Sprintf("a trace is written on the host on which the job began: ask on host %s", a.hereName())}
 	case "explain":
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
-			reply <- Answer{Explanation: &e, Proven: proven, Silent: ranksOf(silent)}
+			reply <- Answer{Explanation: &e, Audit: a.audit(), Proven: proven, Silent: ranksOf(silent)}
 		})
 	case "move":
 		a.moveAsked(q, reply)
