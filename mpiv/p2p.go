@@ -239,9 +239,12 @@ func (c *Comm) recv(ctx context.Context, into []byte, unfit error, size, from, t
 	if null {
 		return nullStatus, nil
 	}
-	span := c.state.span()
-	s, err := c.box.Recv(ctx, &callRecv, m, into)
-	span.End(receiving(callRecv.Op, c.context, s))
+	var s engine.Status
+	if span := c.state.span(); span.Recorded() {
+		s, err = c.recvRecorded(ctx, span, m, into)
+	} else {
+		s, err = c.box.Recv(ctx, &callRecv, m, into)
+	}
 	if err != nil || size > 1 && s.Bytes%size != 0 {
 		return c.recvWrong(s, err, size, from, tag)
 	}

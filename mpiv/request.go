@@ -185,11 +185,11 @@ func (r *Request) waitBin(ctx context.Context, call *engine.Call, bin *engine.Bi
 	if mark := r.mark(); mark != nil {
 		call = &engine.Call{Op: call.Op, Begun: &mark.stack}
 	}
-	span := r.c.state.span()
-	s, err := r.r.WaitBin(ctx, call, bin)
-	if span.Recorded() {
-		span.End(receiving(call.Op, r.c.context, s))
+	if span := r.c.state.span(); span.Recorded() {
+		s, err := r.c.waitRecorded(ctx, span, r.r, call, bin)
+		return r.ended(call.Op, s, err)
 	}
+	s, err := r.r.WaitBin(ctx, call, bin)
 	return r.ended(call.Op, s, err)
 }
 
@@ -256,14 +256,18 @@ func (r *Request) Test() (Status, bool, error) {
 		s, err := r.early()
 		return s, true, err
 	}
-	span := r.c.state.span()
+	if r.c.state.recorder.Load() != nil {
+		if !r.r.Finished() {
+			r.c.box.Engine().Progress()
+		}
+		if r.r.Finished() {
+			s, err := r.waitAs(context.Background(), &callTest)
+			return s, true, err
+		}
+	}
 	s, ok, err := r.r.Test()
 	if !ok {
-		span.Drop()
 		return Status{}, false, nil
-	}
-	if span.Recorded() {
-		span.End(receiving("Test", r.c.context, s))
 	}
 	status, err := r.ended("Test", s, err)
 	return status, true, err

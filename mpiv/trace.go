@@ -40,13 +40,29 @@ func sending(op string, m engine.Match, n int, number uint64) trace.Record {
 	return trace.Record{Op: op, Dir: trace.Out, Peer: int32(m.Peer), Tag: m.Tag, Context: m.Context, Bytes: int64(n), Seq: number}
 }
 
-// receiving is the record of a call that received what s says, on the Comm with that
-// context.
-func receiving(op string, context uint32, s engine.Status) trace.Record {
-	if s.Seq == 0 {
-		return trace.Record{Op: op}
+// receiving is the record of a call that received the message with that number.
+func receiving(op string, context uint32, s engine.Status, number uint64) trace.Record {
+	return trace.Record{Op: op, Dir: trace.In, Peer: int32(s.Source), Tag: s.Tag, Context: context, Bytes: int64(s.Bytes), Seq: number}
+}
+
+// waitRecorded is r's WaitBin while calls are recorded.
+func (c *Comm) waitRecorded(ctx context.Context, span trace.Span, r engine.Request, call *engine.Call, bin *engine.Bin) (engine.Status, error) {
+	s, err := r.WaitBin(ctx, call, bin)
+	if err != nil || r.Note == 0 { // it is no receive
+		span.End(trace.Record{Op: call.Op})
+	} else {
+		span.End(receiving(call.Op, c.context, s, r.Number()))
 	}
-	return trace.Record{Op: op, Dir: trace.In, Peer: int32(s.Source), Tag: s.Tag, Context: context, Bytes: int64(s.Bytes), Seq: s.Seq}
+	return s, err
+}
+
+// recvRecorded is Recv of a message while calls are recorded.
+func (c *Comm) recvRecorded(ctx context.Context, span trace.Span, m engine.Match, into []byte) (engine.Status, error) {
+	r := c.box.Irecv(m, into)
+	r.Note = 1
+	var bin engine.Bin
+	defer bin.Empty()
+	return c.waitRecorded(ctx, span, r, &callRecv, &bin)
 }
 
 // sendRecorded is Send of a message while calls are recorded.

@@ -104,7 +104,7 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	return append(needs, n)
 }
 
-// Sent is the number of the last message to peer: that of the receiver's Status.
+// Sent is the number of the last message to peer, as the receiver's Number.
 func (b *Box) Sent(peer topology.Rank) uint64 {
 	for s := b.streams.at(peer); ; {
 		if l := b.e.lockLink(peer); l != nil {

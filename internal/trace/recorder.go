@@ -138,11 +138,9 @@ type Span struct {
 // Recorded tells whether the call is.
 func (s Span) Recorded() bool { return s.k != nil }
 
-// Drop ends the call without a record.
-func (s Span) Drop() {
-	if s.k != nil && s.lane < Lanes {
-		s.k.lanes.And(^(uint32(1) << s.lane))
-	}
+// free gives back the lane.
+func (s Span) free() {
+	s.k.lanes.And(^(uint32(1) << s.lane))
 }
 
 // End records the call, once: rec says all but whose it is and when it was.
@@ -160,5 +158,5 @@ func (s Span) End(rec Record) {
 		return
 	}
 	r.Add(rec)
-	s.Drop()
+	s.free()
 }
