@@ -14,7 +14,7 @@ import "context"
 // (2005), the section on allgather.
 func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAllgather, -1)
-	return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+	return s.done(s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
 }
 
 // Iallgather starts an Allgather.
@@ -29,7 +29,7 @@ func Iallgather[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 // nil: the parts follow each other.
 func Allgatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
 	s := c.begin(ctx, opAllgatherv, -1)
-	return s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs)
+	return s.done(s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs))
 }
 
 // Iallgatherv starts an Allgatherv.

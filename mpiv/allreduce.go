@@ -18,7 +18,7 @@ import "context"
 // allreduce.
 func Allreduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) error {
 	s := c.begin(ctx, opAllreduce, -1)
-	return s.allreduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
+	return s.done(s.allreduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces()))
 }
 
 // Iallreduce starts an Allreduce.

@@ -15,7 +15,7 @@ import (
 // all-to-all.
 func Alltoall[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAlltoall, -1)
-	return s.alltoall(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+	return s.done(s.alltoall(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
 }
 
 // Ialltoall starts an Alltoall.
@@ -32,7 +32,7 @@ func Ialltoall[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 // not overlap.
 func Alltoallv[T Elem](ctx context.Context, c *Comm, in []T, inCounts, inDispls []int, out []T, outCounts, outDispls []int) error {
 	s := c.begin(ctx, opAlltoallv, -1)
-	return s.alltoallv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls)
+	return s.done(s.alltoallv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls))
 }
 
 // Ialltoallv starts an Alltoallv.

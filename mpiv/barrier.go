@@ -9,7 +9,7 @@ import "context"
 // which lets all go.
 func Barrier(ctx context.Context, c *Comm) error {
 	s := c.begin(ctx, opBarrier, -1)
-	return s.barrier()
+	return s.done(s.barrier())
 }
 
 // Ibarrier starts a Barrier.

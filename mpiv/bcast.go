@@ -11,7 +11,7 @@ import "context"
 // Rabenseifner and Gropp (2005), the section on broadcast.
 func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
 	s := c.begin(ctx, opBcast, root)
-	return s.bcast(bytesOf(data), plain[T](), root)
+	return s.done(s.bcast(bytesOf(data), plain[T](), root))
 }
 
 // Ibcast starts a Bcast.

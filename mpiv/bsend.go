@@ -82,7 +82,9 @@ func (c *Comm) bsend(data []byte, unfit error, to, tag int) error {
 	if b.used+n > b.limit {
 		return c.fail("Bsend", to, tag, fmt.Errorf("%w: needs %d bytes, %d of %d are in use; attach more with BufferAttach", ErrBuffer, n, b.used, b.limit))
 	}
-	r := c.box.Isend(m, append([]byte(nil), data...), engine.Standard)
+	span := c.state.span()
+	r, number := c.tracedIsend(m, append([]byte(nil), data...), engine.Standard)
+	span.End(sending("Bsend", m, len(data), number))
 	if !r.Null() {
 		b.used += n
 		b.under = append(b.under, bsend{r, n})

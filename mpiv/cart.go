@@ -22,6 +22,7 @@ type Cart struct {
 // ranks of c must call it, with the same arguments.
 func CartCreate(ctx context.Context, c *Comm, dims []int, periodic []bool) (*Cart, error) {
 	s := c.begin(ctx, opCartCreate, -1)
+	defer s.done(nil)
 	if periodic != nil && len(periodic) != len(dims) {
 		return nil, s.wants("len(periodic)", len(periodic), len(dims))
 	}

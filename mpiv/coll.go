@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/trace"
 )
 
 // A collOp is a collective operation. Its number is on the wire, as part of the
@@ -88,6 +89,7 @@ type series struct {
 	ctx  context.Context
 	call *engine.Call
 	m    engine.Match // Peer is set for each message
+	span trace.Span
 }
 
 // begin numbers a call of op. It must be called in the order of the program's
@@ -97,6 +99,9 @@ func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
 	if c.state.looks.Load() {
 		c.look(s.m.Tag, op)
+	}
+	if rec := c.state.recorder.Load(); rec != nil {
+		s.span = rec.Begin()
 	}
 	return s
 }
@@ -206,7 +211,7 @@ func (s series) later(run func(s *series) error) Request {
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask()
-	s.c.box.Engine().Go(func() { task.Finish(s.guard(run)) })
+	s.c.box.Engine().Go(func() { task.Finish(s.done(s.guard(run))) })
 	return Request{c: s.c, r: r}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/process"
+	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -58,7 +59,8 @@ type rankState struct {
 	state    *State
 	life     *process.Life // nil: the rank lives and dies with its process
 	prologue prologue
-	looks    atomic.Bool // Options.Check is set, or the rank has heard of an abandoned collective
+	recorder atomic.Pointer[trace.Rank] // nil: calls are not recorded
+	looks    atomic.Bool                // Options.Check is set, or the rank has heard of an abandoned collective
 }
 
 // Options of a world.

@@ -12,7 +12,7 @@ import (
 // Short data of many ranks goes up a binomial tree, other data to root directly.
 func Gather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opGather, root)
-	return s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
+	return s.done(s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root))
 }
 
 // Igather starts a Gather.
@@ -27,7 +27,7 @@ func Igather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Reques
 // other. out, counts and displs are used on root only.
 func Gatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
 	s := c.begin(ctx, opGatherv, root)
-	return s.gatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
+	return s.done(s.gatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root))
 }
 
 // Igatherv starts a Gatherv.

@@ -68,6 +68,7 @@ func RecvObj[V any](ctx context.Context, c *Comm, from, tag int) (V, Status, err
 // BcastObj returns the v of root on all ranks. On the others v is not used.
 func BcastObj[V any](ctx context.Context, c *Comm, v V, root int) (V, error) {
 	s := c.begin(ctx, opBcastObj, root)
+	defer s.done(nil)
 	var b []byte
 	if c.rank == root {
 		var err error
@@ -110,6 +111,7 @@ func (s *series) bcastAny(b *[]byte, n, root int) error {
 // others.
 func GatherObj[V any](ctx context.Context, c *Comm, v V, root int) ([]V, error) {
 	s := c.begin(ctx, opGatherObj, root)
+	defer s.done(nil)
 	b, mistake := encode(v)
 	lengths := make([]int64, c.size)
 	length := [1]int64{int64(len(b))}
@@ -167,6 +169,7 @@ func decodeAll[V any](s series, all []byte, lengths []int64) ([]V, error) {
 // AllgatherObj is GatherObj to all ranks.
 func AllgatherObj[V any](ctx context.Context, c *Comm, v V) ([]V, error) {
 	s := c.begin(ctx, opAllgatherObj, -1)
+	defer s.done(nil)
 	b, mistake := encode(v)
 	lengths := make([]int64, c.size)
 	length := [1]int64{int64(len(b))}
@@ -191,6 +194,7 @@ func AllgatherObj[V any](ctx context.Context, c *Comm, v V) ([]V, error) {
 // others vs is not used.
 func ScatterObj[V any](ctx context.Context, c *Comm, vs []V, root int) (V, error) {
 	s := c.begin(ctx, opScatterObj, root)
+	defer s.done(nil)
 	var (
 		none    V
 		all     []byte

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/trace"
 )
 
 // Status says what a receive or a probe found.
@@ -104,7 +105,9 @@ func Probe(ctx context.Context, c *Comm, from, tag int) (Status, error) {
 	if err != nil || null {
 		return nullStatus, err
 	}
+	span := c.state.span()
 	s, err := c.box.Probe(ctx, &engine.Call{Op: "Probe"}, m)
+	span.End(trace.Record{Op: "Probe"})
 	return c.status(s, 1), c.wrap("Probe", from, tag, err)
 }
 
@@ -147,7 +150,9 @@ func (c *Comm) mprobe(ctx context.Context, op string, from, tag int) (*Message, 
 	if null {
 		return &Message{c: c}, nullStatus, nil
 	}
+	span := c.state.span()
 	msg, s, err := c.box.Mprobe(ctx, &engine.Call{Op: op}, m)
+	span.End(trace.Record{Op: op})
 	if err != nil {
 		return nil, Status{}, c.fail(op, from, tag, err)
 	}
@@ -203,7 +208,7 @@ var (
 // takes tells that a message to or from a rank, under a tag, needs no closer
 // look at its arguments: that most calls pass.
 func (c *Comm) takes(peer, tag int) bool {
-	return uint(peer) < uint(c.size) && uint(tag) <= MaxTag && !c.odd.Load()
+	return uint(peer) < uint(c.size) && uint(tag) <= MaxTag && !c.odd.Load() && c.state.recorder.Load() == nil
 }
 
 func (c *Comm) match(peer, tag int) engine.Match {
@@ -215,10 +220,12 @@ func (c *Comm) send(ctx context.Context, call *engine.Call, data []byte, unfit e
 	if err != nil || null {
 		return err
 	}
-	if err := c.box.Send(ctx, call, m, data, mode); err != nil {
-		return c.fail(call.Op, to, tag, err)
+	if span := c.state.span(); span.Recorded() {
+		err = c.sendRecorded(ctx, span, call, m, data, mode)
+	} else {
+		err = c.box.Send(ctx, call, m, data, mode)
 	}
-	return nil
+	return c.wrap(call.Op, to, tag, err)
 }
 
 func (c *Comm) recv(ctx context.Context, into []byte, unfit error, size, from, tag int) (Status, error) {
@@ -232,7 +239,12 @@ func (c *Comm) recv(ctx context.Context, into []byte, unfit error, size, from, t
 	if null {
 		return nullStatus, nil
 	}
-	s, err := c.box.Recv(ctx, &callRecv, m, into)
+	var s engine.Status
+	if span := c.state.span(); span.Recorded() {
+		s, err = c.recvRecorded(ctx, span, m, into)
+	} else {
+		s, err = c.box.Recv(ctx, &callRecv, m, into)
+	}
 	if err != nil || size > 1 && s.Bytes%size != 0 {
 		return c.recvWrong(s, err, size, from, tag)
 	}

@@ -14,7 +14,7 @@ import (
 // algorithms are Allreduce's, without the way back.
 func Reduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T], root int) error {
 	s := c.begin(ctx, opReduce, root)
-	return s.reduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root)
+	return s.done(s.reduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root))
 }
 
 // Ireduce starts a Reduce.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/trace"
 )
 
 // A Request is a communication under way. The zero Request is done, as is one
@@ -99,7 +100,10 @@ func (c *Comm) isend(op string, data []byte, unfit error, to, tag int, mode engi
 	if err != nil {
 		return failedRequest(c, err)
 	}
-	return Request{c, c.box.Isend(m, data, mode), mark}
+	span := c.state.span()
+	r, number := c.tracedIsend(m, data, mode)
+	span.End(sending(op, m, len(data), number))
+	return Request{c, r, mark}
 }
 
 func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) Request {
@@ -117,7 +121,9 @@ func (c *Comm) irecv(op string, into []byte, unfit error, size, from, tag int) R
 	if err != nil {
 		return failedRequest(c, err)
 	}
+	span := c.state.span()
 	r := c.box.Irecv(m, into)
+	span.End(trace.Record{Op: op})
 	r.Note = uint32(size) + 1
 	return Request{c, r, mark}
 }
@@ -178,6 +184,10 @@ func (r *Request) waitBin(ctx context.Context, call *engine.Call, bin *engine.Bi
 	}
 	if mark := r.mark(); mark != nil {
 		call = &engine.Call{Op: call.Op, Begun: &mark.stack}
+	}
+	if span := r.c.state.span(); span.Recorded() {
+		s, err := r.c.waitRecorded(ctx, span, r.r, call, bin)
+		return r.ended(call.Op, s, err)
 	}
 	s, err := r.r.WaitBin(ctx, call, bin)
 	return r.ended(call.Op, s, err)
@@ -245,6 +255,15 @@ func (r *Request) Test() (Status, bool, error) {
 	if r.r.Null() {
 		s, err := r.early()
 		return s, true, err
+	}
+	if r.c.state.recorder.Load() != nil {
+		if !r.r.Finished() {
+			r.c.box.Engine().Progress()
+		}
+		if r.r.Finished() {
+			s, err := r.waitAs(context.Background(), &callTest)
+			return s, true, err
+		}
 	}
 	s, ok, err := r.r.Test()
 	if !ok {
@@ -363,7 +382,12 @@ func waitany(ctx context.Context, rs []Request) (int, Status, error) {
 			c = rs[i].c
 		}
 	}
+	var span trace.Span
+	if c != nil {
+		span = c.state.span()
+	}
 	i, err := engine.WaitAny(ctx, &callWaitany, all)
+	span.End(trace.Record{Op: callWaitany.Op})
 	if err != nil {
 		return -1, Status{}, c.fail("Waitany", -1, -1, err)
 	}

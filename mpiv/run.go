@@ -57,7 +57,9 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 		r := life.Rank
 		ranks.Go(func() {
 			var err error
-			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, worldOf(life.Box, opt, life.Survives()), run) })
+			world := worldOf(life.Box, opt, life.Survives())
+			life.Record(&world.state.recorder)
+			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, world, run) })
 			if errors.Is(err, ErrMoved) {
 				return
 			}

@@ -16,6 +16,7 @@ import (
 // of c. All ranks of c must call it.
 func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 	s := c.begin(ctx, opDup, -1)
+	defer s.done(nil)
 	id, err := s.agree()
 	if err != nil {
 		return nil, err
@@ -28,6 +29,7 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 // Undefined, or negative, gets none. All ranks of c must call it.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	s := c.begin(ctx, opSplit, -1)
+	defer s.done(nil)
 	type choice struct{ Color, Key int64 }
 	choices := make([]choice, c.size)
 	mine := choice{int64(max(color, -1)), int64(key)}
@@ -66,6 +68,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 // c must call it, with the same g; those that are not in g get none.
 func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 	s := c.begin(ctx, opCreate, -1)
+	defer s.done(nil)
 	if err := s.groupOf(g); err != nil {
 		return nil, err
 	}

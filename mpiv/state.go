@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/process"
+	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
 )
 
@@ -142,7 +143,9 @@ func (s *State) safePoint(ctx context.Context, life *process.Life) error {
 	if err != nil {
 		return s.fail("SafePoint", err)
 	}
+	span := rs.span()
 	err = life.SafePoint(ctx, image, extra)
+	span.End(trace.Record{Op: "SafePoint"})
 	if errors.Is(err, process.ErrLeft) {
 		return ErrMoved
 	}

@@ -30,7 +30,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	j := agent.Job{
 		RanksPerProcess: max(r.RanksPerProcess, 1), Host: m.Names[0], ByNode: r.MapBy == "node",
 		Tag: r.Tag, Timestamp: r.Timestamp, OutputDir: r.Output,
-		Events: r.Events, Metrics: r.Metrics, Targets: r.Targets,
+		Events: r.Events, Trace: r.Trace, Metrics: r.Metrics, Targets: r.Targets,
 		Timeout: r.Timeout, Silence: r.Silence, Bind: r.Bind == "core", Deadlock: r.Deadlock,
 		Chaos: r.Chaos, ChaosHistory: r.ChaosHistory,
 		Spares: r.Spares, Contracts: r.Contracts, ContractsFile: r.ContractsFile,

@@ -21,6 +21,7 @@ type run struct {
 	Tag, Timestamp  bool
 	Output          string
 	Events          string
+	Trace           string
 	Metrics         string
 	Targets         string
 	Timeout         time.Duration
@@ -268,6 +269,9 @@ var options = []option{
 	{names: []string{"events"}, value: "FILE", help: "write what happens in the job to FILE, a line of JSON each",
 		set:    func(r *run, _ *program, v string) error { return text(&r.Events, v) },
 		render: func(r *run, _ *program) []string { return given(r.Events) }},
+	{names: []string{"trace"}, value: "FILE", help: "record what every rank does, and write it to FILE, for ui.perfetto.dev or chrome://tracing",
+		set:    func(r *run, _ *program, v string) error { return text(&r.Trace, v) },
+		render: func(r *run, _ *program) []string { return given(r.Trace) }},
 	{names: []string{"metrics"}, value: "ADDR", help: "every agent serves metrics for Prometheus there, such as :9400; port 0 picks one",
 		set: func(r *run, _ *program, v string) error {
 			_, port, err := net.SplitHostPort(v)

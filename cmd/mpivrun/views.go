@@ -65,37 +65,6 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// explain says who waits for whom.
-func explain(w io.Writer, args []string) error {
-	name, asJSON, err := view("explain", args)
-	if err != nil {
-		return err
-	}
-	j, err := choose(name)
-	if err != nil {
-		return err
-	}
-	ans, err := agent.Ask(j.Dir, agent.Question{Op: "explain"})
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return printJSON(w, ans)
-	}
-	if ans.Explanation == nil {
-		return fmt.Errorf("job %s did not say: mpivrun here and there are of different versions", j.Name)
-	}
-	head := "job " + j.Name
-	if ans.Proven {
-		head += " is in deadlock"
-	}
-	fmt.Fprintf(w, "%s:\n%s\n", head, ans.Explanation)
-	if len(ans.Silent) > 0 {
-		fmt.Fprintf(w, "  no answer from the process of rank %s: is it stopped, or starved?\n", strings.Trim(fmt.Sprint(ans.Silent), "[]"))
-	}
-	return nil
-}
-
 // abort ends a job.
 func abort(w io.Writer, args []string) error {
 	name, asJSON, err := view("abort", args)
@@ -157,7 +126,11 @@ func printHelp(w io.Writer) {
   mpivrun ps --links [JOB]         over what its processes talk to each other
   mpivrun top [JOB]                the same and more, as it changes
   mpivrun events [JOB]             what happens in a job, as lines of JSON
-  mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line
+  mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line; what was
+                                   decided, and how ranks went from process to process
+  mpivrun explain N [--job JOB]    decision N; --from FILE reads what --events FILE wrote
+  mpivrun trace --for SECONDS [-o FILE] [JOB]
+                                   what every rank does, for ui.perfetto.dev
   mpivrun abort [JOB]              end a job
   mpivrun version [--json]
   mpivrun help

@@ -53,6 +53,7 @@ type Agent struct {
 	feeding   *window    // towards the process elsewhere that has the input; nil if there is none
 
 	eventsFile *os.File        // nil: none
+	traceFile  *os.File        // nil: none
 	metrics    *metrics.Server // nil: none
 
 	events chan func()   // run by loop; never closed
@@ -80,6 +81,8 @@ type Agent struct {
 	watch      watch
 	news       newsfeed
 	reader     reader
+	tracing    *tracing // nil: there is none
+	lastTrace  uint64
 
 	survival survival
 	stops    stops
@@ -152,6 +155,11 @@ func (a *Agent) prepare() error {
 	}
 	if a.job.Events != "" {
 		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
+			return err
+		}
+	}
+	if a.job.Trace != "" {
+		if a.traceFile, err = openTrace(a.job.Trace); err != nil {
 			return err
 		}
 	}
@@ -324,6 +332,9 @@ func (a *Agent) run() {
 	if a.eventsFile != nil {
 		a.writeEvents()
 	}
+	if a.traceFile != nil {
+		a.traceJob()
+	}
 	a.emitJob()
 	if a.metrics != nil {
 		a.measured(a.hereName(), a.metrics.Addr())
@@ -435,6 +446,7 @@ func (a *Agent) finish() {
 	}
 	a.endChaos()
 	a.emitEnd()
+	a.closeTrace()
 	a.storeContracts()
 	if a.feeding != nil {
 		a.feeding.give(0, true)
@@ -484,6 +496,9 @@ func (a *Agent) release() {
 	}
 	if a.eventsFile != nil {
 		a.eventsFile.Close() // again, unless the job did not begin
+	}
+	if a.traceFile != nil {
+		a.traceFile.Close() // again, unless the job did not begin
 	}
 }
 

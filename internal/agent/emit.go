@@ -14,6 +14,7 @@ import (
 // A newsfeed is the job's events, for who wants them. It is owned by the loop.
 type newsfeed struct {
 	state       events.State
+	audit       events.Audit
 	subscribers map[*subscriber]bool
 	refusals    map[string]*refusals // by host
 	cuts        uint64               // subscribers that were too slow
@@ -28,11 +29,24 @@ func (a *Agent) emit(e events.Event) {
 	if !f.state.Apply(e) {
 		panic("agent: an event that tells nothing: " + string(events.Append(nil, e)))
 	}
+	f.audit.Apply(e)
+	a.traceEvent(e)
 	for s := range f.subscribers {
 		if !s.offer(e) {
 			a.unsubscribe(s, true)
 		}
 	}
+}
+
+// audit is why ranks are where they are, as it is now.
+func (a *Agent) audit() *events.Audit {
+	now := a.news.audit
+	now.Decisions = slices.Clone(now.Decisions)
+	now.Passages = make([]*events.Passage, len(now.Passages))
+	for i, p := range a.news.audit.Passages {
+		now.Passages[i] = new(*p) // the loop may still write to p
+	}
+	return &now
 }
 
 // emitJob tells of the job, as the first of all events.

@@ -44,6 +44,7 @@ type Job struct {
 	Metrics   string    // not empty: every agent serves metrics at this "host:port"
 	Targets   string    // not empty: a file that says to Prometheus where
 	Events    string    // not empty: the job's events go to this file, see package events
+	Trace     string    // not empty: what the ranks do goes to this file, see package trace
 	OutputDir string    // not empty: output goes to files there, two for each process
 
 	Chaos        chaos.Schedule // faults that are done to the job

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
@@ -18,9 +19,10 @@ type host struct {
 	place     place // nil until its agent has joined
 	cores     int   // known by then
 	networks  []control.Network
-	lost      bool  // its agent has ended
-	copies    int   // the port of its agent where it takes copies of snapshots
-	buddy     *host // to which those of its own go; nil: to none
+	lost      bool          // its agent has ended
+	clock     time.Duration // by how much it is behind the one here, as far as was seen when its agent joined
+	copies    int           // the port of its agent where it takes copies of snapshots
+	buddy     *host         // to which those of its own go; nil: to none
 }
 
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.

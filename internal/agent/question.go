@@ -17,10 +17,11 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain", "move", "drain", "cordon", "uncordon" or "abort"
+	Op string // "ps", "watch", "explain", "trace", "move", "drain", "cordon", "uncordon" or "abort"
 
-	Rank int    `json:",omitempty"` // move: which
-	Host string `json:",omitempty"` // move: where to. Empty: wherever there is a spare process. drain and the like: which
+	Rank int           `json:",omitempty"` // move: which
+	For  time.Duration `json:",omitempty"` // trace: how long
+	Host string        `json:",omitempty"` // move: where to. Empty: wherever there is a spare process. drain and the like: which
 }
 
 // An Answer to a Question. What does not belong to it is empty.
@@ -30,6 +31,7 @@ type Answer struct {
 	Events      []events.Event     `json:",omitempty"` // ps: how the job stands; readings are the last of them
 	Poll        bool               `json:",omitempty"` // watch: not from here; ask ps again and again
 	Explanation *waits.Explanation `json:",omitempty"` // explain
+	Audit       *events.Audit      `json:",omitempty"` // explain
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
 	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
@@ -55,6 +57,10 @@ func (a *Agent) serveQuestion(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(q.time()))
 	if q.Op == "watch" {
 		a.serveWatch(c)
+		return
+	}
+	if q.Op == "trace" {
+		a.serveTrace(c, q)
 		return
 	}
 	reply := make(chan Answer, 1)
@@ -101,9 +107,11 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		})
 	case "watch":
 		reply <- Answer{Poll: true} // from another host
+	case "trace":
+		reply <- Answer{Error: fmt.Sprintf("a trace is written on the host on which the job began: ask on host %s", a.hereName())}
 	case "explain":
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
-			reply <- Answer{Explanation: &e, Proven: proven, Silent: ranksOf(silent)}
+			reply <- Answer{Explanation: &e, Audit: a.audit(), Proven: proven, Silent: ranksOf(silent)}
 		})
 	case "move":
 		a.moveAsked(q, reply)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	hostsensor "github.com/mpiv/mpiv/sensors/host"
@@ -209,9 +210,11 @@ func (a *Agent) watchLinks(now time.Time) {
 		switch promised := pol.promised[promiseKey{link, g.size}]; {
 		case changed && b.Ended.IsZero():
 			a.detail("contract broken: %v", b)
+			a.emitBreach(l, b, false)
 			a.tellPolicy(leader.Breach{Link: l, Promised: b.Promised, Seen: b.Seen, Since: b.Since, Evidence: b.String()})
 		case changed:
 			a.detail("contract kept again: %v", b)
+			a.emitBreach(l, b, true)
 			a.tellPolicy(leader.Recovered{Link: l, Seen: b.Seen})
 		case promised > 0 && r.Limited && r.Busy > 0 && float64(r.Bytes)/r.Busy.Seconds() > fineEnough*promised:
 			a.tellPolicy(leader.Fine{Link: l, Seen: float64(r.Bytes) / r.Busy.Seconds()})
@@ -221,6 +224,11 @@ func (a *Agent) watchLinks(now time.Time) {
 	for _, n := range pol.watch.Notes() {
 		a.detail("contract %v: %v %v: %s", n.Kind, n.Link, n.Size, n.Text)
 	}
+}
+
+func (a *Agent) emitBreach(l leader.Link, b sensors.Breach, ended bool) {
+	a.emit(events.Event{Kind: events.LinkBreach, Text: b.String(),
+		Breach: &events.Breach{From: l.From, To: l.To, Promised: b.Promised, Seen: b.Seen, Since: b.Since.UTC().Round(0), Ended: ended}})
 }
 
 // fineEnough of what was promised shows that a link is well.

@@ -170,7 +170,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			to := targets[r]
 			to.ranks = []int{r}
 			place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
-			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true}})
+			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true, Snapshot: stores[r].number}})
 			from := "from the beginning"
 			s.past[r] = append(s.past[r], s.epoch)
 			s.homes[life{r, s.epoch}] = to.host

@@ -273,7 +273,8 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		a.fail(verdict{code: 1, text: fmt.Sprintf("host %s: its mpivrun speaks version %d of the protocol of agents, this one %d: install the same on all hosts", h.name, j.Version, control.AgentVersion)})
 		return false
 	}
-	if skew := time.Since(j.Time).Round(100 * time.Millisecond); skew.Abs() > clockSkew {
+	h.clock = time.Since(j.Time)
+	if skew := h.clock.Round(100 * time.Millisecond); skew.Abs() > clockSkew {
 		where := "behind"
 		if skew < 0 {
 			where = "ahead of"

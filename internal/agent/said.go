@@ -43,6 +43,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.arrived(p, *m.Arrived)
 	case m.Stayed != nil:
 		a.stayed(p, *m.Stayed)
+	case m.Traced != nil:
+		a.traced(p, *m.Traced)
 	case m.Paths != nil:
 		a.pathsRead(p, *m.Paths)
 	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:

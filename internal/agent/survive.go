@@ -79,7 +79,7 @@ func (a *Agent) startOf() control.Start {
 		all[i] = a.about(p)
 	}
 	a.survival.copied = a.copied()
-	return control.Start{Copied: a.survival.copied, Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
 }
 
 // settled is the newest map such that all to it have been told.

@@ -43,6 +43,7 @@ type Message struct {
 	Stayed   *Stayed   `json:",omitempty"`
 	Pong     *Ping     `json:",omitempty"`
 	Paths    *Paths    `json:",omitempty"`
+	Traced   *Traced   `json:",omitempty"`
 
 	// From an agent to a process.
 	Welcome *Welcome `json:",omitempty"`
@@ -56,6 +57,7 @@ type Message struct {
 	Covered *Covered `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 	Ping    *Ping    `json:",omitempty"`
+	Trace   *Trace   `json:",omitempty"`
 }
 
 // Hello is the first of a process: who it is.
@@ -98,6 +100,7 @@ type Start struct {
 	Processes []Process // all of the job, by index
 	Room      int       // how many more there may come to be
 	Epoch     uint32    // of the map that Processes is
+	Trace     *Trace    `json:",omitempty"` // nil: nothing is recorded
 	Copied    bool      `json:",omitempty"` // a snapshot covers what others keep only when the agent says Covered
 }
 
@@ -240,6 +243,20 @@ type Covered struct {
 	Rank   int
 	Epoch  uint32
 	Number uint64
+}
+
+// Trace has the process record what its ranks do, or end that. It answers with Traced, again
+// and again, and at the end with the Last.
+type Trace struct {
+	ID  uint64
+	Off bool `json:",omitempty"`
+}
+
+// Traced is what was recorded since the last.
+type Traced struct {
+	ID    uint64
+	Chunk []byte `json:",omitempty"` // of package trace
+	Last  bool   `json:",omitempty"`
 }
 
 // Stop asks the process to end now: another part of the job has failed, or,

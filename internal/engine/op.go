@@ -57,8 +57,9 @@ type op struct {
 	prev, next *op // in the queue it is in
 	queue      *opList
 
+	seq uint64 // of a receive: the number of its message
+
 	// A receive whose body is on its way in parts.
-	seq       uint64
 	got, want uint64
 	awaits    bool // the body must be offered again before it can be asked for
 
@@ -95,6 +96,7 @@ func (o *op) finishLocked() {
 // arrived sets o's status for a message of n bytes; o.buf has its start.
 func (o *op) arrived(h *wire.Header, n int) {
 	o.status = Status{Source: h.Source, Tag: h.Tag, Bytes: n}
+	o.seq = h.Seq
 	if n > len(o.buf) || h.Check != o.check {
 		o.arrivedWrong(h, n)
 	}

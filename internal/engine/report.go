@@ -119,6 +119,21 @@ func (o *op) unkept() bool {
 	return x != nil && x.queued && !x.kept && l.full()
 }
 
+// Sent is the number of the last message to peer, as the receiver's Number.
+func (b *Box) Sent(peer topology.Rank) uint64 {
+	for s := b.streams.at(peer); ; {
+		if l := b.e.lockLink(peer); l != nil {
+			defer l.mu.Unlock()
+			return s.sent
+		}
+		if to := b.e.Box(peer); to != nil {
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			return s.sent
+		}
+	}
+}
+
 // Counts is how many messages the box's rank has sent to each peer, and has had
 // from each.
 func (b *Box) Counts() (sent, got []Count) {

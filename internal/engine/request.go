@@ -70,6 +70,10 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 	return r.ended(bin)
 }
 
+// Number is that of the message of a receive that WaitBin has ended without an error, among those from
+// its source. It may be asked for until the Bin is emptied.
+func (r Request) Number() uint64 { return r.op.seq }
+
 // ended reads the result of a finished request, once.
 func (r Request) ended(bin *Bin) (Status, error) {
 	if r.stale() {

@@ -4,6 +4,7 @@
 package events
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mpiv/mpiv/leader"
@@ -42,6 +43,7 @@ const (
 	JobEnded          Kind = "job-ended"
 	ProcessReading    Kind = "reading"
 	Decided           Kind = "decision"
+	LinkBreach        Kind = "breach"
 	StreamCut         Kind = "stream-cut"
 )
 
@@ -79,6 +81,7 @@ var Kinds = []Description{
 	{Kind: JobEnded, Means: "all processes have ended; last of all events", Payload: "ended"},
 	{Kind: ProcessReading, Means: "what a process counts; each second while somebody watches", Host: true, Process: true, Payload: "reading"},
 	{Kind: Decided, Means: "what the policy saw, whom it blames, what could be done and what is; again, with the same `id`, when a plan of it has ended", Payload: "decision"},
+	{Kind: LinkBreach, Means: "a link between hosts delivers less than its contract promises, or, with `ended`, what it promises again; text says it", Payload: "breach"},
 	{Kind: StreamCut, Means: "this subscriber was too slow and hears no more; text says so. Its number is that of the last event before"},
 }
 
@@ -111,6 +114,7 @@ type Event struct {
 	Reading *Reading `json:"reading,omitempty"`
 
 	Decision *leader.Record `json:"decision,omitempty"`
+	Breach   *Breach        `json:"breach,omitempty"`
 }
 
 // A Job is what runs, and where.
@@ -158,6 +162,26 @@ type Moved struct {
 	From  int    `json:"from"`           // process
 	Epoch uint32 `json:"epoch"`          // of the map by which it is here
 	Lost  bool   `json:"lost,omitempty"` // that process is no more: the rank goes on from its last snapshot
+
+	Snapshot uint64 `json:"snapshot,omitempty"` // that one's number, if it was lost. 0: it begins anew
+}
+
+// Origin is what a rank that was lost goes on from.
+func (m Moved) Origin() string {
+	if m.Snapshot == 0 {
+		return "from the beginning"
+	}
+	return fmt.Sprintf("from snapshot %d", m.Snapshot)
+}
+
+// A Breach is of the contract of a link.
+type Breach struct {
+	From     string    `json:"from"` // host
+	To       string    `json:"to"`
+	Promised float64   `json:"promised"` // bytes a second
+	Seen     float64   `json:"seen"`
+	Since    time.Time `json:"since,omitzero"`
+	Ended    bool      `json:"ended,omitempty"`
 }
 
 // Arrived says what came with a rank.

@@ -64,6 +64,8 @@ func of(seq uint64, kind Kind, p int) Event {
 	case "decision":
 		e.Decision = &leader.Record{ID: seq, At: epoch, Seen: []string{"X→Y: 1 MB/s of 12 MB/s"}, Blamed: "what host X sends", Verdict: leader.Flood, Chosen: "move one rank",
 			Options: []leader.Option{{What: "nothing"}, {What: "move one rank", Benefit: 50, Cost: 0.2}}, Plans: []leader.Planned{{ID: 1, What: "move rank 0 from X/0 to Z/0", Cost: 0.2}}}
+	case "breach":
+		e.Breach, e.Text = &Breach{From: "a", To: "b", Promised: 12e6, Seen: 1e6, Since: epoch}, "a→b: 1 MB/s of 12 MB/s"
 	case "reading":
 		e.Reading = &Reading{Up: int64(seq) * 1e6, Heap: 4 << 20, Goroutines: 9,
 			Ranks: []RankReading{{Rank: 2 * p, State: "waiting", Op: "Recv", Where: "main.go:12", For: "for a message from rank 0", Waits: 12345, Sent: 10 * seq, Received: seq}},

@@ -79,7 +79,7 @@ func (e *Event) payload() string {
 	}{
 		{"job", e.Job != nil}, {"agent", e.Agent != nil}, {"started", e.Started != nil}, {"exited", e.Exited != nil},
 		{"failed", e.Failed != nil}, {"moved", e.Moved != nil}, {"arrived", e.Arrived != nil}, {"path", e.Path != nil}, {"refused", e.Refused != nil}, {"signal", e.Signal != nil}, {"fault", e.Fault != nil},
-		{"verdict", e.Verdict != nil}, {"ended", e.Ended != nil}, {"reading", e.Reading != nil}, {"decision", e.Decision != nil},
+		{"verdict", e.Verdict != nil}, {"ended", e.Ended != nil}, {"reading", e.Reading != nil}, {"decision", e.Decision != nil}, {"breach", e.Breach != nil},
 	} {
 		if p.set {
 			names += p.name

@@ -13,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
@@ -37,6 +38,8 @@ type Life struct {
 	choices *checkpoint.Determinants
 	saved   *control.Saved // the last snapshot; nil: none, or not known here; owned by the rank
 
+	recorder *atomic.Pointer[trace.Rank] // guarded by p.mu; nil before Record
+
 	mu      sync.Mutex // guards what follows
 	pending *pending   // the last snapshot, while its host would take it along; nil if there is none
 }
@@ -54,6 +57,7 @@ type Past struct {
 	Manifest []byte
 	fill     func(ctx context.Context, segments [][]byte) error
 	left     time.Time // its safe point; zero: it was lost
+	came     time.Time // the first that was known of it here
 }
 
 // Fill puts the bytes of the state into segments, as many and as long as
@@ -294,6 +298,7 @@ func (l *Life) Arrived(bytes int64) {
 	if !l.From.left.IsZero() {
 		m.Stood = int64(time.Since(l.From.left))
 	}
+	l.traced(trace.Came, "Restore", l.From.came, uint32(l.epoch))
 	l.From = nil
 	if l.told != nil {
 		<-l.told
@@ -345,6 +350,7 @@ func (p *Process) adopt(m control.Adopt) {
 }
 
 func (p *Process) revive(m control.Adopt) (*Life, error) {
+	began := time.Now()
 	l := &Life{p: p, Rank: topology.Rank(m.Rank), epoch: topology.Epoch(m.Epoch)}
 	c := &engine.Capsule{Rank: l.Rank}
 	if m.Snapshot != "" {
@@ -362,7 +368,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return nil, err
 		}
 		l.number = s.Number
-		l.From = &Past{Extra: parts[1], Manifest: parts[2], fill: func(_ context.Context, segments [][]byte) error {
+		l.From = &Past{Extra: parts[1], Manifest: parts[2], came: began, fill: func(_ context.Context, segments [][]byte) error {
 			return fillFrom(segments, parts[3:])
 		}}
 	}

@@ -61,6 +61,8 @@ type Process struct {
 	ends   map[topology.Rank]bool
 	living map[topology.Rank]*Life
 	over   bool // the job has ended
+
+	recording *recording // nil: nothing is recorded
 }
 
 // Launched tells whether this process was started as a part of a job.
@@ -174,6 +176,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		cfg.Spill = p.spill
 	}
 	p.engine = engine.New(cfg)
+	if s.Trace != nil {
+		p.trace(*s.Trace)
+	}
 	p.begin()
 	p.fabric.Start(p.engine, addrs)
 	p.finished.Go(p.listenToAgent)
@@ -240,6 +245,8 @@ func (p *Process) listenToAgent() {
 			p.covered(*m.Covered)
 		case m.Depart != nil:
 			p.depart(*m.Depart)
+		case m.Trace != nil:
+			p.trace(*m.Trace)
 		case m.Stop != nil:
 			if m.Stop.Reason != "" {
 				p.reason = fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)
@@ -297,6 +304,7 @@ func lost(err error) *int {
 func (p *Process) Leave() error {
 	<-p.stopped
 	err := p.reason
+	p.endTrace()
 	p.agent.Close()
 	p.engine.Close()
 	p.endLives()

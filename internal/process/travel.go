@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -118,6 +119,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 		return err
 	}
 	err = l.p.moves.send(context.WithoutCancel(ctx), d, first, parts)
+	l.traced(trace.Left, "Leave", since, d.Epoch)
 	l.p.mu.Lock()
 	delete(l.p.living, l.Rank)
 	l.p.mu.Unlock()
@@ -196,6 +198,7 @@ func waitFor(ctx context.Context, requests []engine.Request) (err error) {
 
 // take adopts the rank that first is about.
 func (m *moves) take(from topology.Rank, first []byte) error {
+	came := time.Now()
 	var g luggage
 	parts, err := g.unpack(first)
 	if err != nil {
@@ -215,7 +218,7 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
 		return err
 	}
-	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), fill: func(ctx context.Context, segments [][]byte) error {
+	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), came: came, fill: func(ctx context.Context, segments [][]byte) error {
 		return m.fill(ctx, from, g, segments, parts[firstParts:])
 	}}
 	l.told = make(chan struct{})
