@@ -521,9 +521,10 @@ func (a *Agent) everyone() []*process {
 	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.started || p.exited })
 }
 
-// members is those of them who have been told Start, and so what has changed since.
+// members is the processes that run and have been told Start, and so what has changed
+// since. Who has joined may not have been heard to be started yet.
 func (a *Agent) members() []*process {
-	return slices.DeleteFunc(a.everyone(), func(p *process) bool { return !p.joined })
+	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.joined || p.exited })
 }
 
 // local is the Agent as the owner of this host's crew.

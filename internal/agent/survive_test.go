@@ -266,6 +266,21 @@ func TestAMoveEndsWithItsOwnArrival(t *testing.T) {
 	tr.endsWell()
 }
 
+// That a process was started may be heard after it has joined, and others meanwhile.
+func TestWhoHasJoinedIsToldOfOthers(t *testing.T) {
+	tr := try(t, 3, 2, "crashes", "turns").saved()
+	tr.in(func() {
+		for _, p := range tr.processes {
+			p.started = false
+		}
+		require.Len(t, tr.members(), 5)
+		for _, p := range tr.processes {
+			p.started = true
+		}
+	})
+	tr.endsWell()
+}
+
 func TestWhatHasNoStateBeginsAgain(t *testing.T) {
 	tr := try(t, 3, 1, "crashes", "turns without a State")
 	tr.kill(1)
