@@ -59,7 +59,7 @@ func newSurvival() survival {
 // How often a rank may be recovered without reaching a snapshot, and how long a move
 // may take until its rank has left.
 const (
-	livesMost    = 8
+	livesMost    = 16
 	movePatience = 10 * time.Second
 	moveTime     = movePatience + 20*time.Second // for its state to arrive, too
 )
