@@ -106,19 +106,26 @@ func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
 		}
 	}
 	f.mu.Unlock()
-	var peers []transport.Addr
 	for _, process := range addrs {
-		for _, a := range process {
-			peers = append(peers, a.Addr)
-		}
+		f.expect(process)
 	}
 	for i := range f.opt.Networks {
-		if e, ok := f.opt.Networks[i].Endpoint.(transport.Expecter); ok {
-			e.Expect(peers)
-		}
 		f.done.Go(func() { f.accept(&f.opt.Networks[i]) })
 	}
 	f.done.Go(f.run)
+}
+
+// expect has the endpoints let in who comes from these addresses.
+func (f *Fabric) expect(addrs []Addr) {
+	var peers []transport.Addr
+	for _, a := range addrs {
+		peers = append(peers, a.Addr)
+	}
+	for _, n := range f.opt.Networks {
+		if e, ok := n.Endpoint.(transport.Expecter); ok && len(peers) > 0 {
+			e.Expect(peers)
+		}
+	}
 }
 
 // Close stops dialing and accepting, closes the endpoints and waits. The engine
@@ -135,6 +142,7 @@ func (f *Fabric) Close() {
 
 // Meet says where a process is that was started after this one.
 func (f *Fabric) Meet(process int, addrs []Addr) {
+	f.expect(addrs)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if was := f.pairs[process]; was != nil && (was.fenced || len(was.addrs) > 0) {
