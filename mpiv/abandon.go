@@ -1,7 +1,7 @@
 package mpiv
 
 import (
-	"fmt"
+	"errors"
 	"iter"
 	"strings"
 
@@ -24,10 +24,13 @@ func (s *series) failed(err error, peer int) error {
 // abandon tells the other ranks that this one has given up the collective with
 // err; nobody, if one of them was the first to do so.
 func (s *series) abandon(err error) {
-	if s.c.size == 1 || s.m.Check == 0 { // it has no messages
+	if s.c.size == 1 || s.m.Check == 0 || errors.Is(err, ErrRevoked) { // it has no messages, or all are told
 		return
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // the stack of a panic stays here
+	if errors.Is(err, ErrProcFailed) {
+		first = failureMark + first
+	}
 	s.c.box.Abandon(s.m, first, s.c.members())
 }
 
@@ -44,7 +47,23 @@ func (c *Comm) members() iter.Seq[topology.Rank] {
 
 // told makes the error of a collective that another rank has given up.
 func (s *series) told(why *engine.AbandonedError) error {
-	return s.c.fail(s.call.Op, s.c.local(why.By), -1, fmt.Errorf("%w: %s", ErrAbandoned, why.Cause))
+	cause, failure := strings.CutPrefix(why.Cause, failureMark)
+	return s.c.fail(s.call.Op, s.c.local(why.By), -1, &toldError{cause, failure})
+}
+
+// failureMark is what the cause begins with where that is a failure of a process.
+const failureMark = "\x01"
+
+// A toldError is ErrAbandoned, with what another rank gave up for.
+type toldError struct {
+	cause   string
+	failure bool // it is ErrProcFailed too
+}
+
+func (e *toldError) Error() string { return ErrAbandoned.Error() + ": " + e.cause }
+
+func (e *toldError) Is(err error) bool {
+	return err == ErrAbandoned || err == ErrProcFailed && e.failure
 }
 
 // look is begin where the rank looks closer at its collectives.
@@ -66,8 +85,8 @@ func (s *series) enter() error {
 }
 
 func (s *series) enterWary() error {
-	if s.c.freed.Load() {
-		return s.fail(ErrComm)
+	if err := s.c.ended(); err != nil {
+		return s.fail(err)
 	}
 	if why := s.c.box.Abandoned(s.m.Context, s.m.Tag); why != nil {
 		return s.told(why)

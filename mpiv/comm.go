@@ -46,7 +46,9 @@ type Comm struct {
 	wary    atomic.Bool // it was freed, or the rank looks: collectives look closer before they begin
 	odd     atomic.Bool // it was freed, or Options.Check is set: calls look closer
 	isWorld bool
-	late    bool // made after Restore
+	health
+	agreements agreements
+	late       bool // made after Restore
 }
 
 // rankState is what all Comms of a rank share.
@@ -61,6 +63,7 @@ type rankState struct {
 	prologue prologue
 	recorder atomic.Pointer[trace.Rank] // nil: calls are not recorded
 	looks    atomic.Bool                // Options.Check is set, or the rank has heard of an abandoned collective
+	witness  *witness
 }
 
 // Options of a world.
@@ -75,6 +78,7 @@ type Options struct {
 const (
 	collectives = 1 // after that of its point-to-point messages
 	groups      = 2 // of CreateGroup on it
+	survivors   = 3 // of Agree and Shrink: these messages go on when it is revoked
 
 	contextStep  = 4
 	firstContext = 16 // the world's; below it are those of the library itself
@@ -86,6 +90,7 @@ func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
 		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life}}
 	c.state.state = &State{c: c}
+	c.state.witness = newWitness(b)
 	c.state.prologue.comms = []*Comm{c}
 	if life != nil && life.From != nil {
 		c.state.state.err = c.state.recall(life.From.Extra)
@@ -95,6 +100,7 @@ func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 	b.Alarm(&c.state.looks)
 	c.state.contexts.Store(firstContext + contextStep)
 	b.NameContext(c.context, c.name)
+	c.state.witness.has(c)
 	return c
 }
 
@@ -143,6 +149,7 @@ func (c *Comm) Free() error {
 	if c.late {
 		c.state.prologue.late.Add(-1)
 	}
+	c.state.witness.leaves(c)
 	return nil
 }
 

@@ -32,6 +32,19 @@ var (
 	ErrFinalized  = engine.ErrClosed
 )
 
+// What failures make calls fail with, where the job's level is "report".
+var (
+	// ErrProcFailed: the process of the peer, or of a rank that the collective needs,
+	// has failed. A collective may fail on some ranks and not on others.
+	ErrProcFailed = engine.ErrProcFailed
+	// ErrProcFailedPending: a receive from AnySource may wait for a rank that has
+	// failed. A request goes on, and can be waited for again after AckFailed; what is no
+	// request has ended, and is ErrProcFailed too.
+	ErrProcFailedPending = engine.ErrProcFailedPending
+	// ErrRevoked: a rank has called Revoke. Shrink and Agree work yet.
+	ErrRevoked = engine.ErrRevoked
+)
+
 // errReceived is ErrRequest for a Message.
 var errReceived error = receivedError{}
 

@@ -80,6 +80,12 @@ func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int
 		r.Cancel()
 	}
 	status, err := r.waitAs(ctx, &callSendrecv)
+	if err != nil && errors.Is(err, ErrProcFailedPending) {
+		r.Cancel()
+		if s, late := r.waitAs(context.Background(), &callSendrecv); !errors.Is(late, ErrCancelled) {
+			status, err = s, late
+		}
+	}
 	return status, errors.Join(sendErr, ignoreCancelled(err, sendErr))
 }
 
@@ -118,7 +124,10 @@ func Iprobe(c *Comm, from, tag int) (Status, bool, error) {
 		return nullStatus, null, err
 	}
 	s, ok := c.box.Iprobe(m)
-	return c.status(s, 1), ok, nil
+	if !ok {
+		return Status{}, false, c.wrap("Iprobe", from, tag, c.box.Refuses(m))
+	}
+	return c.status(s, 1), true, nil
 }
 
 // A Message was found by Mprobe or Improbe. No other receive or probe can match
@@ -170,7 +179,7 @@ func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
 	}
 	msg, s, ok := c.box.Improbe(m)
 	if !ok {
-		return nil, Status{}, nil
+		return nil, Status{}, c.wrap("Improbe", from, tag, c.box.Refuses(m))
 	}
 	return &Message{c, msg, s}, c.status(s, 1), nil
 }
@@ -266,10 +275,10 @@ func notWhole(s engine.Status, size int) error {
 
 // dest checks the arguments of a send; null: it is to nobody.
 func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null bool, err error) {
-	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() || unfit != nil {
+	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.odd.Load() && c.ended() != nil || unfit != nil {
 		switch {
-		case c.freed.Load():
-			err = ErrComm
+		case c.ended() != nil:
+			err = c.ended()
 		case unfit != nil:
 			err = unfit
 		case uint(tag) > MaxTag:
@@ -286,12 +295,23 @@ func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null b
 	return engine.Match{Context: c.context, Peer: c.world(to), Tag: int32(tag)}, false, nil
 }
 
+// ended is why c cannot be used any more; nil if it can.
+func (c *Comm) ended() error {
+	switch {
+	case c.freed.Load():
+		return ErrComm
+	case c.revoked.Load():
+		return ErrRevoked
+	}
+	return nil
+}
+
 // source checks the arguments of a receive or probe; null: it is from nobody.
 func (c *Comm) source(op string, from, tag int) (m engine.Match, null bool, err error) {
 	m = engine.Match{Context: c.context, Tag: int32(tag)}
 	switch {
-	case c.freed.Load():
-		err = ErrComm
+	case c.odd.Load() && c.ended() != nil:
+		err = c.ended()
 	case tag < AnyTag || tag > math.MaxInt32:
 		err = fmt.Errorf("%w: %d, want 0 to %d or AnyTag", ErrTag, tag, MaxTag)
 	case uint(from) < uint(c.size):

@@ -62,8 +62,9 @@ func (p *Persistent) Active() bool { return p.active }
 // Wait waits until the communication is done. Of an inactive p it returns at
 // once.
 func (p *Persistent) Wait(ctx context.Context) (Status, error) {
-	p.active = false
-	return p.r.Wait(ctx)
+	s, err := p.r.Wait(ctx)
+	p.active = err != nil && errors.Is(err, ErrProcFailedPending)
+	return s, err
 }
 
 // Test is Wait without waiting: false if the communication is not done.

@@ -165,7 +165,8 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 
 // Wait waits until the request is done, and makes r the zero Request. The
 // Status is that of a receive. If the context ends first, what can be taken
-// back is: an unmatched receive leaves no trace.
+// back is: an unmatched receive leaves no trace. With ErrProcFailedPending r stays
+// what it was.
 func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, &callWait) }
 
 var callWait, callWaitall, callWaitany, callTest = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}, engine.Call{Op: "Test"}
@@ -190,6 +191,9 @@ func (r *Request) waitBin(ctx context.Context, call *engine.Call, bin *engine.Bi
 		return r.ended(call.Op, s, err)
 	}
 	s, err := r.r.WaitBin(ctx, call, bin)
+	if err != nil && errors.Is(err, ErrProcFailedPending) {
+		return Status{}, r.c.requestError(call.Op, r.odd, err) // it goes on
+	}
 	return r.ended(call.Op, s, err)
 }
 
@@ -267,10 +271,18 @@ func (r *Request) Test() (Status, bool, error) {
 	}
 	s, ok, err := r.r.Test()
 	if !ok {
-		return Status{}, false, nil
+		return Status{}, false, r.raised("Test")
 	}
 	status, err := r.ended("Test", s, err)
 	return status, true, err
+}
+
+// raised is ErrProcFailedPending if r may wait for a rank that has failed.
+func (r *Request) raised(op string) error {
+	if !r.r.Raised() {
+		return nil
+	}
+	return r.c.requestError(op, r.odd, r.r.Pending())
 }
 
 // done tells whether r is, without ending it.
@@ -339,7 +351,7 @@ func Testall(rs []Request, statuses []Status) (bool, error) {
 	progress(rs)
 	for i := range rs {
 		if !rs[i].done() {
-			return false, nil
+			return false, rs[i].raised("Testall")
 		}
 	}
 	return true, Waitall(context.Background(), rs, statuses)
@@ -412,6 +424,9 @@ func Testany(rs []Request) (int, Status, bool, error) {
 			s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testany"})
 			return i, s, true, err
 		}
+		if err := rs[i].raised("Testany"); err != nil {
+			return i, Status{}, false, err
+		}
 	}
 	return -1, Status{Source: AnySource, Tag: AnyTag}, zero, nil
 }
@@ -446,6 +461,7 @@ func Testsome(rs []Request, statuses []Status) ([]int, error) {
 	var errs error
 	for i := range rs {
 		if rs[i] == (Request{}) || !rs[i].done() {
+			errs = errors.Join(errs, rs[i].raised("Testsome"))
 			continue
 		}
 		s, err := rs[i].waitAs(context.Background(), &engine.Call{Op: "Testsome"})

@@ -88,7 +88,8 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 		m: engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)}}
 	of := series{c: c, call: s.call} // for errors before there is a group to tell of them
 	part.freed.Store(c.freed.Load())
-	part.wary.Store(c.freed.Load() || c.state.looks.Load())
+	part.revoked.Store(c.revoked.Load())
+	part.wary.Store(c.freed.Load() || c.revoked.Load() || c.state.looks.Load())
 	switch err := of.groupOf(g); {
 	case err != nil:
 		return nil, err
@@ -121,6 +122,7 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 	if id != c.context {
 		c.box.NameContext(id, name)
 		c.state.made(d)
+		c.state.witness.has(d)
 	}
 	return d
 }
@@ -153,17 +155,10 @@ func (s *series) agreeNow() (uint32, error) {
 		if err := s.all(id[:], &maxs); err != nil {
 			return 0, err
 		}
-		step := uint32(0)
-		if try > 0 {
-			step = (s.m.Context*2654435761 ^ try) >> 8 % (1 << min(try, 10)) * contextStep
-		}
-		candidate := id[0] + step
+		candidate := id[0] + contextStride(s.m.Context, try)
 		taken := [1]uint32{1}
-		for was := next.Load(); was <= candidate; was = next.Load() {
-			if next.CompareAndSwap(was, candidate+contextStep) {
-				taken[0] = 0
-				break
-			}
+		if s.c.state.claimContext(candidate) {
+			taken[0] = 0
 		}
 		if err := s.all(taken[:], &maxs); err != nil {
 			return 0, err
@@ -172,6 +167,24 @@ func (s *series) agreeNow() (uint32, error) {
 			return candidate, nil
 		}
 	}
+}
+
+// contextStride is how far above the highest the ranks of a Comm try.
+func contextStride(context, try uint32) uint32 {
+	if try == 0 {
+		return 0
+	}
+	return (context*2654435761 ^ try) >> 8 % (1 << min(try, 10)) * contextStep
+}
+
+// claimContext takes that context and all below it; false if it is taken.
+func (rs *rankState) claimContext(id uint32) bool {
+	for was := rs.contexts.Load(); was <= id; was = rs.contexts.Load() {
+		if rs.contexts.CompareAndSwap(was, id+contextStep) {
+			return true
+		}
+	}
+	return false
 }
 
 // all is an Allreduce within another collective.

@@ -41,6 +41,9 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	if r.Targets != "" && r.Metrics == "" {
 		return j, errors.New("--metrics-targets says where metrics are served; --metrics has them served")
 	}
+	if r.Survive == "report" && r.Spares > 0 {
+		return j, errors.New("--spares are for ranks that go on in them; with --survive report none do")
+	}
 	if r.ChaosHistory != "" && len(r.Chaos) == 0 {
 		return j, errors.New("--chaos-history is of faults; --chaos orders some")
 	}

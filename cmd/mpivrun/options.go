@@ -182,12 +182,9 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Timeout) }},
-	{names: []string{"survive"}, value: "none|moves|crashes", help: "what ranks outlive: nothing, being moved, or the death of their process (default moves, with --spares crashes)",
+	{names: []string{"survive"}, value: "none|moves|crashes|report", help: "what ranks outlive: nothing, being moved, or the death of their process; or that is reported to the others (default moves, with --spares crashes)",
 		set: func(r *run, _ *program, v string) error {
-			if v == "report" {
-				return errors.New("this level is not built yet; there are none, moves and crashes")
-			}
-			return oneOf(&r.Survive, v, "none", "moves", "crashes")
+			return oneOf(&r.Survive, v, "none", "moves", "crashes", "report")
 		},
 		render: func(r *run, _ *program) []string { return given(r.Survive) }},
 	{names: []string{"spares"}, value: "N", help: "processes without a rank, to which ranks can go (default 0)",

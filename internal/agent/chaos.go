@@ -109,6 +109,8 @@ func (a *Agent) canMove(f chaos.Fault, busy []string) error {
 	switch {
 	case a.job.Options.Survive == "none":
 		return errors.New("the job runs with --survive none: its ranks cannot be moved")
+	case a.job.Options.Survive == "report":
+		return errors.New("the job runs with --survive report: its ranks cannot be moved")
 	case a.job.Spares == 0:
 		return errors.New("there is no spare process to move to: say --spares 1")
 	case f.Host != "" && !slices.Contains(busy, f.Host):

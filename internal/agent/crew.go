@@ -151,7 +151,7 @@ func (c *crew) start() error {
 		}
 	}
 	c.wg.Go(func() { c.accept(c.control, c.serve) })
-	if c.job.options.Survive == "crashes" {
+	if c.job.options.Survive == "crashes" || c.job.options.Survive == "report" {
 		c.wg.Go(c.lookForHangs)
 	}
 	c.starter = newStarter(min(runtime.NumCPU(), len(c.children)))

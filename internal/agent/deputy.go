@@ -262,7 +262,7 @@ func (d *deputy) serve() {
 				d.quit(fmt.Sprintf("it got signal %d (%v)", s, s))
 			case <-orphaned:
 				orphaned = nil
-				if !d.boot.Crashes { // or the loss of a host would take along those whose agents it has started
+				if !d.boot.Outlives { // or the loss of a host would take along those whose agents it has started
 					d.quit(errOrphaned.Error())
 				}
 			case <-children:

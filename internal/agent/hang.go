@@ -18,7 +18,7 @@ import (
 )
 
 // A process that is stopped while others run is hung: its ranks go on elsewhere, at
-// level "crashes". A job that is stopped as a whole is not hung.
+// level "crashes", and are declared failed at level "report". A job that is stopped as a whole is not hung.
 //
 // The crew looks at its processes and tells what stands still and what goes on again;
 // the first agent, which knows of all, decides. Both count time by their own looks, so
@@ -277,6 +277,9 @@ func (a *Agent) judgeStops() {
 
 // mayReplace tells whether the ranks of p, which stands still, can go on without it.
 func (a *Agent) mayReplace(p *process) bool {
+	if a.reports() {
+		return a.doubt == nil && !p.failed && p.joined
+	}
 	if a.job.Options.Survive != "crashes" || !a.toldStart || a.ending || a.mourning || a.interrupts > 0 || a.doubt != nil || p.failed {
 		return false
 	}

@@ -216,7 +216,7 @@ func (a *Agent) launchAll() {
 		b := control.Boot{
 			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
 			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
-			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.buddies != nil,
+			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.buddies != nil, Outlives: a.buddies != nil || a.job.Options.Survive == "report",
 		}
 		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
 		boots = append(boots, b)

@@ -52,8 +52,8 @@ type Job struct {
 	Breaker      Breaker        // does the faults of hosts. Nil means that there can be none.
 
 	// Silence is for how long nothing may be heard of a host before it is lost. Zero
-	// means 1 s at level "crashes", where its ranks go on elsewhere, and else 15 s, as
-	// the job ends.
+	// means 1 s at levels "crashes" and "report", where the job goes on, and else 15 s,
+	// as it ends.
 	Silence time.Duration
 
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
@@ -143,7 +143,7 @@ func (j Job) withDefaults() Job {
 	}
 	if j.Silence == 0 {
 		j.Silence = control.AlivePatient
-		if j.Options.Survive == "crashes" {
+		if j.Options.Survive == "crashes" || j.Options.Survive == "report" {
 			j.Silence = control.CrashPatient
 		}
 	}

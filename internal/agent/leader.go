@@ -69,7 +69,7 @@ const policyTick = 100 * time.Millisecond
 // which.
 func (a *Agent) leads() bool {
 	elsewhere := slices.ContainsFunc(a.hosts, func(h *host) bool { return !h.here && len(h.processes) > 0 })
-	return elsewhere && a.job.Options.Survive != "none"
+	return elsewhere && a.job.Options.Survive != "none" && a.job.Options.Survive != "report"
 }
 
 // contractMode is what is done about contracts.

@@ -34,6 +34,7 @@ type process struct {
 	condemned bool // it is being killed, so it takes no rank
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
+	dead      bool // its ranks were declared failed: level "report"
 	stop      stop
 	finished  map[int]control.RankReport
 }

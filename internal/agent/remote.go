@@ -417,7 +417,8 @@ func (a *Agent) hostLost(h *host, why error) {
 		return
 	}
 	h.lost = true
-	outlived := a.outlives()
+	reported := a.reports()
+	outlived := reported || a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
 	switch {
 	case h.place.(*remote).left != "":
@@ -451,7 +452,10 @@ func (a *Agent) hostLost(h *host, why error) {
 		}
 	}
 	a.answered()
-	if outlived {
+	switch {
+	case reported:
+		a.declare(verdict{code: 1, text: text}, lost...)
+	case outlived:
 		a.goOnWithout(h, lost, text)
 	}
 }

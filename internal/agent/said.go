@@ -45,6 +45,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.stayed(p, *m.Stayed)
 	case m.Traced != nil:
 		a.traced(p, *m.Traced)
+	case m.Lost != nil:
+		a.unreached(p, *m.Lost)
 	case m.Paths != nil:
 		a.pathsRead(p, *m.Paths)
 	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:
@@ -146,6 +148,10 @@ func (a *Agent) letGo() {
 		if !p.allFinished() {
 			return
 		}
+	}
+	if a.allDead() {
+		a.fail(*a.survival.loss)
+		return
 	}
 	a.calm()
 	for _, p := range a.processes {

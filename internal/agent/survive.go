@@ -24,7 +24,8 @@ type survival struct {
 	homes   map[life]*host   // where each life began
 	lost    []int            // processes that are being killed, as the next map says
 	void    []uint32         // epochs of moves that came to nothing, of which the processes are still to be told
-	changed time.Time        // when a rank moved, or was recovered, last
+	changed time.Time        // when a rank moved, was recovered, or was declared failed, last
+	loss    *verdict         // how the first process was lost that was declared failed; nil: none was
 
 	stored      map[int][]stored // by rank: where snapshots of it are
 	covered     map[int]version  // by rank: what others have forgotten what it had before
@@ -66,7 +67,7 @@ const (
 
 // roomFor is how many processes more than it began with a job may come to have.
 func (a *Agent) roomFor() int {
-	if a.job.Options.Survive == "none" {
+	if a.job.Options.Survive == "none" || a.job.Options.Survive == "report" {
 		return 0
 	}
 	return 4096
@@ -280,6 +281,8 @@ func (a *Agent) movable(rank int) error {
 		return fmt.Errorf("there is no rank %d", rank)
 	case a.job.Options.Survive == "none":
 		return errors.New("the job runs with --survive none: its ranks cannot be moved")
+	case a.job.Options.Survive == "report":
+		return errors.New("the job runs with --survive report: its ranks cannot be moved")
 	case !a.toldStart || a.ending:
 		return errors.New("the job has not started yet, or is ending")
 	case a.survival.moving[rank] != nil:

@@ -213,6 +213,8 @@ func (a *Agent) judge(p *process) {
 	case a.ending:
 	case a.survives(p):
 		a.recover(p)
+	case a.reports() && a.diedBefore(p):
+		a.declare(verdict{code: max(exitCode(p.status), 1), by: p, died: true, text: a.obituary(p)}, p)
 	case a.interrupts > 0:
 		if a.code == 0 {
 			a.code = exitCode(st)
@@ -251,8 +253,8 @@ func (p *process) unread() bool {
 	return slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
 }
 
-// allFinished is true if p has said so of all its ranks.
-func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) }
+// allFinished is true if p has said so of all its ranks, or they were declared failed.
+func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) || p.dead }
 
 // obituary says how p died, and its last words.
 func (a *Agent) obituary(p *process) string {

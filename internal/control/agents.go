@@ -25,7 +25,8 @@ type Boot struct {
 	Children    []Boot        `json:",omitempty"` // agents that this one has to start
 	Patience    time.Duration // how long it may take to reach the first agent
 	Silence     time.Duration // for how long nothing may be heard of the first agent, or of this one
-	Crashes     bool          // the job outlives hosts: the agent keeps copies for others, and lives on when who started it ends
+	Crashes     bool          // ranks go on elsewhere: the agent keeps copies for others
+	Outlives    bool          // the job outlives hosts: the agent lives on when who started it ends
 }
 
 // A FromAgent is what an agent says to the job's first. Exactly one field is set.
@@ -233,7 +234,8 @@ type Fence struct{ Agent int }
 type Alive struct{}
 
 // How often Alive is said, and for how long nothing may be heard, unless the job says
-// otherwise: at level "crashes", where a lost host is survived, it is CrashPatient.
+// otherwise: at levels "crashes" and "report", where a lost host is survived, it is
+// CrashPatient.
 const (
 	AliveEvery   = 500 * time.Millisecond
 	AlivePatient = 15 * time.Second

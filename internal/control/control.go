@@ -28,7 +28,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 4
+const Version = 5
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -42,6 +42,7 @@ type Message struct {
 	Arrived  *Arrived  `json:",omitempty"`
 	Stayed   *Stayed   `json:",omitempty"`
 	Pong     *Ping     `json:",omitempty"`
+	Lost     *Lost     `json:",omitempty"`
 	Paths    *Paths    `json:",omitempty"`
 	Traced   *Traced   `json:",omitempty"`
 
@@ -55,6 +56,7 @@ type Message struct {
 	Adopt   *Adopt   `json:",omitempty"`
 	Depart  *Depart  `json:",omitempty"`
 	Covered *Covered `json:",omitempty"`
+	Dead    *Dead    `json:",omitempty"`
 	Stop    *Stop    `json:",omitempty"`
 	Ping    *Ping    `json:",omitempty"`
 	Trace   *Trace   `json:",omitempty"`
@@ -115,7 +117,7 @@ type Process struct {
 
 // Options of the job that processes must agree on. Zero values are defaults.
 type Options struct {
-	Survive    string        // "none", "moves" or "crashes". "" means "moves".
+	Survive    string        // "none", "moves", "crashes" or "report". "" means "moves".
 	Snapshot   time.Duration // at level "crashes": how often each rank saves its state. 0 means every 2 s.
 	Transports []string      // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
 	Relays     []string      // that networks which need one go through, such as those of libp2p
@@ -143,6 +145,17 @@ type Failed struct {
 	Lost  *int   `json:",omitempty"` // it failed because it has lost this process
 	Told  bool   `json:",omitempty"` // it failed because another rank, of which is still to be heard, has
 }
+
+// Lost: at level "report" the process cannot reach another, though it tried. That is
+// dead, or will be declared so.
+type Lost struct {
+	Process int
+	Error   string
+}
+
+// Dead: at level "report" these processes, and their ranks, have failed. Nothing of
+// them is to be accepted from now on.
+type Dead struct{ Processes []int }
 
 // Ask wants a Report with this ID. A process also reports unasked (ID 0) when
 // none of its ranks has made progress for a while.

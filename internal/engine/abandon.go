@@ -122,7 +122,7 @@ func (o *op) of(id callID) bool { return o.context == id.context && o.tag == id.
 func (b *Box) purgeLocked() {
 	for a := b.unexpected.head; a != nil; {
 		next := a.allNext
-		if a.header.Check != 0 && a.sender == nil && a.link == nil && b.abandoned.why[callID{a.header.Context, a.header.Tag}] != nil {
+		if a.sender == nil && a.link == nil && b.nobodyReceivesLocked(a) {
 			b.removeLocked(a)
 			if a.via != nil {
 				a.via.unexpectedBytes(-a.cost())
@@ -131,6 +131,12 @@ func (b *Box) purgeLocked() {
 		}
 		a = next
 	}
+}
+
+// nobodyReceivesLocked: a is of a call that was abandoned, or on a revoked context.
+func (b *Box) nobodyReceivesLocked(a *arrival) bool {
+	h := &a.header
+	return h.Check != 0 && b.abandoned.why[callID{h.Context, h.Tag}] != nil || b.refusesContext(h.Context)
 }
 
 // arrivedAbandon: a rank of the peer has abandoned a call.
@@ -144,6 +150,10 @@ func (l *link) arrivedAbandon(in *incoming, cause []byte) {
 		s.sums.add(h.Seq, 0)
 	}
 	l.received(s, h.Seq, in.length)
+	if h.Context%contextsOf == lastContext && h.Check == 0 {
+		s.box.revoke(baseOf(h.Context), h.Source)
+		return
+	}
 	s.box.abandon(callID{h.Context, h.Tag}, &AbandonedError{h.Source, string(cause)})
 }
 

@@ -216,6 +216,7 @@ func (l *link) lost(err error) {
 	again := !l.firmLocked() && l.bad == nil
 	l.detach()
 	l.why = err
+	l.wanted = l.wanted || !again && l.e.cfg.Lost != nil // until it is declared failed
 	if again && !l.wanted && !l.fenced {
 		l.wanted = true
 		l.e.cfg.Connect(l.process)
@@ -224,7 +225,7 @@ func (l *link) lost(err error) {
 	l.unplace()
 	l.e.refreshActive(l)
 	if !again {
-		l.e.fail(&LostError{Process: l.process, Err: err}, false)
+		l.e.gaveUp(l.process, err)
 	}
 }
 
@@ -255,7 +256,7 @@ func (l *link) unplaceLocked() {
 		return
 	}
 	b := in.stream.box
-	if in.op != nil {
+	if in.op != nil && (!b.trouble.Load() || !b.endIfRefusedLocked(in.op)) {
 		b.posted.list(in.op).insert(in.op)
 	}
 	if in.arrival != nil {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/internal/release"
@@ -28,9 +30,13 @@ type Box struct {
 	waits      []*wait           // calls that sleep
 	names      map[uint32]string // of contexts; replaced as a whole
 	abandoned  abandoned
+	witness    Witness // nil: nobody
 	choices    choices
 	chunks     freeChunks
 	gone       bool // the rank has left the process
+
+	trouble atomic.Bool                              // a rank has failed, or a communicator was revoked; set while mu is held
+	revoked atomic.Pointer[map[uint32]topology.Rank] // from whom it was heard, by base; replaced as a whole while mu is held
 }
 
 const keptArrivals = 32 // free arrivals that a box keeps for later
@@ -198,7 +204,9 @@ func (b *Box) Irecv(m Match, into []byte) Request {
 func (b *Box) receiveLocked(o *op) {
 	a := b.unexpected.find(o)
 	if a == nil {
-		b.posted.add(o)
+		if !b.trouble.Load() || !b.endIfRefusedLocked(o) {
+			b.posted.add(o)
+		}
 		b.mu.Unlock()
 		return
 	}
@@ -257,6 +265,9 @@ func (b *Box) takenLocked(o *op, a *arrival) {
 // Recv is Irecv and Wait in one.
 func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, error) {
 	r := b.Irecv(m, into)
+	if m.Peer == AnySource {
+		return r.unlessRaised(ctx, c)
+	}
 	return r.Wait(ctx, c)
 }
 
@@ -298,11 +309,11 @@ func (b *Box) sendLater(m Match, body []byte, mode Mode) Request {
 	for {
 		if l := p.link.Load(); l != nil {
 			if r, ok := l.sendLater(b, m, body, mode); ok {
-				return r
+				return b.begun(r, m, mode)
 			}
 		} else if to := p.box.Load(); to != nil {
 			if r, ok := b.sendHere(to, m, body, mode); ok {
-				return r
+				return b.begun(r, m, mode)
 			}
 		}
 	}
@@ -480,12 +491,19 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 			b.removeLocked(a)
 		}
 		o.finishLocked()
-	} else {
+	} else if !b.trouble.Load() || !b.endIfRefusedLocked(o) {
 		b.probes.push(o)
 	}
 	b.mu.Unlock()
 	err := b.e.await(ctx, c, b, goal{one: o})
 	if err != nil && o.cancel() {
+		b.free(o)
+		if errors.Is(err, ErrProcFailedPending) {
+			err = errAnyFailed
+		}
+		return Status{}, nil, err
+	}
+	if err := o.err; err != nil {
 		b.free(o)
 		return Status{}, nil, err
 	}

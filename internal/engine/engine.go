@@ -88,6 +88,10 @@ type Config struct {
 	Connect func(process int)
 	// Fail is told, once, that the job cannot go on. It must not wait.
 	Fail func(err error)
+	// Lost is told that a process cannot be reached, or that the connection to it
+	// was lost for good. It must not wait. The answer is DeclareFailed, sooner or later.
+	// Nil: the job cannot go on.
+	Lost func(process int, err error)
 
 	Log *slog.Logger // nil means slog.DiscardHandler
 }
@@ -169,6 +173,8 @@ type Engine struct {
 	flushDue   atomic.Bool // flushTimer runs
 	flushTimer *time.Timer // has watch send what Isend held back and nobody else has sent
 
+	failures atomic.Pointer[[]topology.Rank] // in the order of being told; replaced as a whole while polling is held
+
 	failMu sync.Mutex // guards what follows
 	cause  error      // why the job cannot go on
 	dead   chan struct{}
@@ -180,7 +186,8 @@ type peer struct {
 	link atomic.Pointer[link]
 	box  atomic.Pointer[Box]
 
-	past []*link // where it was before; guarded by polling
+	failed atomic.Bool // its process was declared so; set while polling is held
+	past   []*link     // where it was before; guarded by polling
 }
 
 // New makes the engine of one process. Close ends it.

@@ -23,6 +23,11 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope, generation uint3
 		l, awaits, again.Fetch = now, true, false
 	}
 	defer l.mu.Unlock()
+	if l.e.peers[h.Source].failed.Load() {
+		o.err = ErrProcFailed
+		o.finish()
+		return
+	}
 	if s := o.box.streams.at(h.Source); awaits && len(s.again) > 0 {
 		i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == h.Seq })
 		switch {
@@ -106,7 +111,7 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 // by next; the peer may have died.
 func (l *link) pullFailed(id uint32, err error) {
 	o := l.pulls[id]
-	if !l.replay {
+	if !l.replay && l.e.cfg.Lost == nil {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
 		return
 	}

@@ -219,6 +219,12 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 		b.free(o)
 		return Request{}, false
 	}
+	if l.e.peers[m.Peer].failed.Load() {
+		l.mu.Unlock()
+		o.err = ErrProcFailed
+		o.finish()
+		return r, true
+	}
 	kind := wire.Eager
 	switch {
 	case mode == notice:

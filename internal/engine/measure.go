@@ -83,9 +83,13 @@ func (e *Engine) Ping(process int, pace uint64) {
 // Fence ends the connection to a process and refuses it from now on. What is sent
 // to it waits.
 func (e *Engine) Fence(process int) {
-	l := e.links[process]
 	e.enter()
 	defer e.leave()
+	e.fence(e.links[process])
+}
+
+// fence is Fence while polling is held.
+func (e *Engine) fence(l *link) {
 	l.unplace()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,7 +56,11 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 		return Status{}, nil
 	}
 	if !r.finished() {
-		if err := r.await(ctx, c); err != nil {
+		if err := r.await(ctx, c); err == ErrProcFailedPending {
+			if !r.finished() { // it is under way yet
+				return Status{}, r.failed(err)
+			}
+		} else if err != nil {
 			err = r.failed(err)
 			if r.finished() { // it was taken back
 				bin.add(o)
@@ -82,7 +86,7 @@ func (r Request) ended(bin *Bin) (Status, error) {
 	o := r.op
 	s, err := o.status, o.err
 	if err != nil {
-		err = r.failed(err)
+		err = r.failed(o.box.whyCancelled(o.context, err))
 	}
 	bin.add(o)
 	return s, err
@@ -145,7 +149,7 @@ func (n *Bin) Empty() {
 func (r Request) await(ctx context.Context, c *Call) error {
 	b := r.op.box
 	err := b.e.await(ctx, c, b, goal{one: r.op})
-	if err == nil || b.e.err() != nil {
+	if err == nil || err == ErrProcFailedPending || b.e.err() != nil {
 		return err
 	}
 	return r.takeBack(c, err)
@@ -185,6 +189,12 @@ func (r Request) Test() (Status, bool, error) {
 	return s, true, err
 }
 
+// Raised tells whether Wait would return ErrProcFailedPending now.
+func (r Request) Raised() bool { return r.op != nil && !r.finished() && r.op.raised() }
+
+// Pending is ErrProcFailedPending of r.
+func (r Request) Pending() error { return r.failed(ErrProcFailedPending) }
+
 // Finished tells whether Wait would return at once, without ending r.
 func (r Request) Finished() bool { return r.op == nil || r.finished() }
 
@@ -214,7 +224,14 @@ func WaitAny(ctx context.Context, c *Call, rs []Request) (int, error) {
 	if b == nil {
 		return -1, nil
 	}
-	if err := b.e.await(ctx, c, b, goal{any: rs}); err != nil {
+	if err := b.e.await(ctx, c, b, goal{any: rs}); err == ErrProcFailedPending {
+		for i := range rs {
+			if rs[i].op != nil && (rs[i].finished() || rs[i].op.raised()) {
+				return i, nil
+			}
+		}
+		return -1, err // it was acknowledged this moment
+	} else if err != nil {
 		return -1, err
 	}
 	for i := range rs {
@@ -265,18 +282,26 @@ func (o *op) cancelSend() bool {
 		return false // its receiver has come here, with what was sent to it
 	}
 	defer l.mu.Unlock()
-	x := o.entry
-	if x == nil || x.retracting {
-		return false
+	if x := o.entry; x != nil {
+		l.takeBack(x)
+	}
+	return false
+}
+
+// takeBack takes back the send of x, where that is still possible. It ends by and by. mu
+// is held.
+func (l *link) takeBack(x *entry) {
+	if x.retracting {
+		return
 	}
 	// A message that has its number must be sent: an Offer can be retracted,
 	// and what has not left is made one.
 	if x.header.Kind == wire.Eager {
 		if x.lent {
-			return false // it may have arrived
+			return // it may have arrived
 		}
 		if l.stuck == stuckQueue && l.queue.head == x {
-			return false // it is leaving
+			return // it is leaving
 		}
 		x.header.Kind = wire.Offer
 	}
@@ -285,5 +310,4 @@ func (o *op) cancelSend() bool {
 		l.retract(x)
 	}
 	l.attend()
-	return false
 }

@@ -400,6 +400,9 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		if why := w.told.Load(); why != nil && !firm {
 			return why
 		}
+		if !firm && e.failures.Load() != nil && g.raised() {
+			return ErrProcFailedPending
+		}
 		if len(*e.active.Load()) > 0 && e.tryPolling() {
 			e.pollWhile()
 			if g.reached() {

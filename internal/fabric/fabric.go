@@ -300,9 +300,9 @@ func poll(ctx context.Context, g *engine.Greeter, conn transport.Conn) error {
 	}
 }
 
-// fail ends the job. It is called with locks held, and telling may take a while.
+// fail says that a process cannot be reached. It is called with locks held, and telling may take a while.
 func (f *Fabric) fail(process int, err error) {
-	f.done.Go(func() { f.engine.Fail(fmt.Errorf("process %d cannot be reached: %w", process, err)) })
+	f.done.Go(func() { f.engine.Unreachable(process, err) })
 }
 
 var errNoNetwork = errors.New("no network in common")

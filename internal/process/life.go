@@ -69,7 +69,7 @@ var ErrLeft = errors.New("the rank goes on in another process")
 
 // Survives is l, or nil if its rank lives and dies with its process.
 func (l *Life) Survives() *Life {
-	if l.p == nil || l.p.options.Survive == "none" {
+	if l.p == nil || l.p.options.Survive == "none" || l.p.options.Survive == "report" {
 		return nil
 	}
 	return l

@@ -148,6 +148,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Fail:     p.failed,
 		Log:      log,
 	}
+	if p.options.Survive == "report" {
+		cfg.Lost = p.lostPeer
+	}
 	own := s.Processes[p.index]
 	p.host, p.copied = own.Host, s.Copied
 	onHost := make(map[string]int)
@@ -247,6 +250,8 @@ func (p *Process) listenToAgent() {
 			p.depart(*m.Depart)
 		case m.Trace != nil:
 			p.trace(*m.Trace)
+		case m.Dead != nil:
+			p.dead(*m.Dead)
 		case m.Stop != nil:
 			if m.Stop.Reason != "" {
 				p.reason = fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)
@@ -255,6 +260,19 @@ func (p *Process) listenToAgent() {
 			return
 		}
 	}
+}
+
+// dead is told that processes have failed.
+func (p *Process) dead(m control.Dead) {
+	for _, process := range m.Processes {
+		p.engine.DeclareFailed(process)
+		p.fabric.Fence(process)
+	}
+}
+
+// lostPeer tells the agent that another process cannot be reached.
+func (p *Process) lostPeer(process int, err error) {
+	p.agent.Send(control.Message{Lost: &control.Lost{Process: process, Error: err.Error()}}) // if that fails, Receive will
 }
 
 // Ended tells the agent that a rank of this process has returned from run. told:

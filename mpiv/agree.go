@@ -1,0 +1,198 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/internal/agree"
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Agree combines the flags of the ranks of c, bit by bit with and. All ranks of c that
+// live must call it, also where c is revoked; it waits for them, whoever fails
+// meanwhile. All that return without a failure of their own (such as the end of ctx) return the same flag and the
+// same class of error: ErrProcFailed where a rank has failed that not all have acknowledged with
+// AckFailed, ErrAbandoned where one's ctx has ended before it took part. The flag counts with these errors too.
+//
+// After Herault, Bouteiller, Bosilca, Gamell, Teranishi, Parashar and Dongarra,
+// "Practical scalable consensus for pseudo-synchronous distributed systems" (SC 2015),
+// whose Agree this is; package agree says how it is done here.
+func (c *Comm) Agree(ctx context.Context, flag uint64) (uint64, error) {
+	v, err := c.agreeOn(ctx, &callAgree, agree.Value{Flag: flag})
+	if err != nil {
+		return 0, err
+	}
+	return v.Flag, c.agreedError(callAgree.Op, v)
+}
+
+// Shrink makes a Comm of the ranks of c that live, in their order. All of them must call it, also
+// where c is revoked. Who fails meanwhile may be in the new Comm, or not: in that
+// all are of one mind.
+func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
+	const yes = 1
+	for try := uint32(0); ; try++ {
+		v, err := c.agreeOn(ctx, &callShrink, agree.Value{Floor: c.state.contexts.Load()})
+		if err != nil {
+			return nil, err
+		}
+		id := v.Floor + contextStride(c.context, try)
+		claim := agree.Value{Floor: id}
+		if c.state.claimContext(id) {
+			claim.Flag = yes
+		}
+		if v, err = c.agreeOn(ctx, &callShrink, claim); err != nil {
+			return nil, err
+		}
+		if v.Quit.Len() > 0 {
+			return nil, c.agreedError(callShrink.Op, v)
+		}
+		if v.Flag != yes {
+			continue // a goroutine of a rank has taken it for something else
+		}
+		var ranks []topology.Rank
+		for r := range c.size {
+			if !v.Failed.Has(r) {
+				ranks = append(ranks, c.world(r))
+			}
+		}
+		g := groupOf(ranks, c.box.Rank())
+		if g.Rank() == Undefined {
+			return nil, c.fail(callShrink.Op, -1, -1, fmt.Errorf("%w: the others have declared this rank failed", ErrProcFailed))
+		}
+		return c.derive("survivors of "+c.name, id, g), nil
+	}
+}
+
+var callAgree, callShrink = engine.Call{Op: "Agree"}, engine.Call{Op: "Shrink"}
+
+// agreements is what a rank knows of those on a Comm.
+type agreements struct {
+	seen atomic.Int64 // failures of which the one under way knows
+
+	turn   sync.Mutex // held while one is under way; guards what follows
+	number uint32     // of the last
+	early  []earlyAgree
+	sends  []engine.Request // under way
+}
+
+// An earlyAgree is a message of an agreement that this rank has not begun.
+type earlyAgree struct {
+	number uint32
+	from   int
+	m      agree.Message
+}
+
+// agreeOn agrees on v, of which Failed and Acked are filled in here.
+func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
+	if c.freed.Load() {
+		return v, c.fail(call.Op, -1, -1, ErrComm)
+	}
+	a := &c.agreements
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	a.number++
+	a.sends = slices.DeleteFunc(a.sends, func(r engine.Request) bool { _, done, _ := r.Test(); return done })
+	known := c.box.Engine().Failed()
+	a.seen.Store(int64(len(known)))
+	v.Failed, v.Acked, v.Quit = c.membersIn(known), c.membersIn(known[:c.acked.Load()]), agree.NewSet(c.size)
+	m, outs := agree.New(c.rank, c.size, v)
+	c.sendAgree(outs)
+	early := a.early
+	a.early = nil
+	for _, e := range early {
+		c.receiveAgree(m, e)
+	}
+	buf := make([]byte, agree.MaxLen(c.size))
+	from := engine.Match{Context: c.context + survivors, Peer: engine.AnySource, Tag: engine.AnyTag, Check: survivorsCheck}
+	for {
+		if v, over := m.Result(); over {
+			for r := range c.size {
+				if v.Failed.Has(r) {
+					c.box.Engine().DeclareRankFailed(c.world(r))
+				}
+			}
+			return v, nil
+		}
+		s, err := c.box.Recv(ctx, call, from, buf)
+		switch {
+		case err == nil:
+			e := earlyAgree{from: c.local(s.Source)}
+			if e.m, e.number, err = agree.Parse(buf[:s.Bytes], c.size); err != nil {
+				return v, c.fail(call.Op, e.from, -1, err)
+			}
+			c.receiveAgree(m, e)
+		case errors.Is(err, ErrProcFailedPending):
+			known := c.box.Engine().Failed()
+			now := known[a.seen.Load():]
+			a.seen.Store(int64(len(known)))
+			for _, r := range now {
+				if i := c.group.index(r); i >= 0 {
+					c.sendAgree(m.Crashed(i))
+				}
+			}
+		case ctx.Err() == nil: // the job is over
+			return v, c.fail(call.Op, -1, -1, err)
+		default:
+			c.sendAgree(m.Quit())
+			if v, over := m.Result(); over {
+				return v, nil
+			}
+			return v, c.fail(call.Op, -1, -1, err)
+		}
+	}
+}
+
+// receiveAgree gives e to m, unless it is of an agreement before or after it.
+func (c *Comm) receiveAgree(m *agree.Machine, e earlyAgree) {
+	switch a := &c.agreements; {
+	case e.number == a.number:
+		c.sendAgree(m.Receive(e.from, e.m))
+	case int32(e.number-a.number) > 0:
+		a.early = append(a.early, e)
+	}
+}
+
+// survivorsCheck is what messages of agreements carry.
+const survivorsCheck = 1
+
+func (c *Comm) sendAgree(outs []agree.Out) {
+	a := &c.agreements
+	for _, o := range outs {
+		body := o.Message.Append(nil, a.number)
+		m := engine.Match{Context: c.context + survivors, Peer: c.world(o.To), Check: survivorsCheck}
+		if !c.box.TrySend(m, body) {
+			if r := c.box.Isend(m, body, engine.Standard); !r.Null() {
+				a.sends = append(a.sends, r)
+			}
+		}
+	}
+}
+
+// membersIn is those of ranks of the world that are in c.
+func (c *Comm) membersIn(ranks []topology.Rank) agree.Set {
+	s := agree.NewSet(c.size)
+	for _, r := range ranks {
+		if i := c.group.index(r); i >= 0 {
+			s.Add(i)
+		}
+	}
+	return s
+}
+
+// agreedError is the error of an agreement, the same for all.
+func (c *Comm) agreedError(op string, v agree.Value) error {
+	for r := range c.size {
+		switch {
+		case v.Quit.Has(r):
+			return c.fail(op, r, -1, ErrAbandoned)
+		case v.Failed.Has(r) && !v.Acked.Has(r):
+			return c.fail(op, r, -1, ErrProcFailed)
+		}
+	}
+	return nil
+}

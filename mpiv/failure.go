@@ -1,0 +1,139 @@
+package mpiv
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// What a program is told of failures, in a job of level "report", with User-Level
+// Failure Mitigation's classes and words: Bland, Bouteiller, Herault, Bosilca and
+// Dongarra, "Post-failure recovery of MPI communication capability" (IJHPCA 27, 2013).
+
+// Revoke ends the use of c by all its ranks: what waits on it, here and elsewhere, now and later,
+// ends with ErrRevoked, but for Shrink and Agree. One rank calls it, which has found that another
+// failed, so that those learn of it that wait for others. It does not wait; that all
+// live ranks hear of it does not hang on the one that called it.
+func (c *Comm) Revoke(ctx context.Context) error {
+	if c.freed.Load() {
+		return c.fail("Revoke", -1, -1, ErrComm)
+	}
+	c.box.Revoke(c.context, c.members())
+	return nil
+}
+
+// Revoked tells whether the calling rank has heard that c is revoked.
+func (c *Comm) Revoked() bool { return c.revoked.Load() }
+
+// Failed is the ranks of c that the calling rank knows to have failed, in the order in
+// which it was told. Others may know of other ones.
+func (c *Comm) Failed() Group {
+	return c.failedOf(c.box.Engine().Failed())
+}
+
+// AckFailed says that the program knows of the ranks in Failed, and returns them. From
+// then on a receive from AnySource waits for those that are left, and an agreement does not fail for the others' failure.
+func (c *Comm) AckFailed() Group {
+	all := c.box.Engine().Failed()
+	c.acked.Store(int64(len(all)))
+	return c.failedOf(all)
+}
+
+// failedOf is those of failed that are ranks of c.
+func (c *Comm) failedOf(failed []topology.Rank) Group {
+	own := slices.DeleteFunc(slices.Clone(failed), func(r topology.Rank) bool { return c.group.index(r) < 0 })
+	return groupOf(own, c.box.Rank())
+}
+
+// A witness has the Comms of a rank learn of failures and revocations.
+type witness struct {
+	box *engine.Box
+
+	mu    sync.Mutex // guards what follows; nothing else is locked while it is held
+	comms map[uint32]*Comm
+}
+
+// A health is what a Comm knows of that.
+type health struct {
+	revoked atomic.Bool
+	passed  atomic.Bool  // and this rank has told the others
+	acked   atomic.Int64 // so many of the failures of which the process knows are acknowledged
+}
+
+func newWitness(b *engine.Box) *witness {
+	w := &witness{box: b, comms: map[uint32]*Comm{}}
+	b.Witness(w)
+	return w
+}
+
+// has takes that there is c.
+func (w *witness) has(c *Comm) {
+	w.mu.Lock()
+	w.comms[c.context] = c
+	w.mu.Unlock()
+	if _, is := w.box.RevokedBy(c.context); is { // others were faster
+		c.wasRevoked()
+		w.Failed()
+	}
+}
+
+// leaves takes that c was freed.
+func (w *witness) leaves(c *Comm) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.comms, c.context)
+}
+
+func (w *witness) comm(base uint32) *Comm {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.comms[base]
+}
+
+// Revoked implements engine.Witness.
+func (w *witness) Revoked(base uint32) {
+	if c := w.comm(base); c != nil {
+		c.wasRevoked()
+	}
+}
+
+func (c *Comm) wasRevoked() {
+	c.revoked.Store(true)
+	c.wary.Store(true)
+	c.odd.Store(true)
+}
+
+// Failed implements engine.Witness: who told this rank that a Comm is revoked may have
+// failed before it had told all.
+func (w *witness) Failed() {
+	failed := w.box.Engine().Failed()
+	w.mu.Lock()
+	var pass []*Comm
+	for base, c := range w.comms {
+		if by, is := w.box.RevokedBy(base); is && slices.Contains(failed, by) && !c.passed.Swap(true) {
+			pass = append(pass, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range pass {
+		w.box.PassRevoke(c.context, c.members())
+	}
+}
+
+// Unacknowledged implements engine.Witness.
+func (w *witness) Unacknowledged(context uint32) bool {
+	c := w.comm(context &^ (contextStep - 1))
+	if c == nil {
+		return false
+	}
+	known := &c.acked
+	if context == c.context+survivors {
+		known = &c.agreements.seen
+	}
+	failed := w.box.Engine().Failed()
+	return slices.ContainsFunc(failed[known.Load():], func(r topology.Rank) bool { return c.group.index(r) >= 0 })
+}
