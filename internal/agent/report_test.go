@@ -81,7 +81,7 @@ func (p lessening) run(ctx context.Context, world *mpiv.Comm) error {
 			dieIn(100 * time.Microsecond)
 		}
 		flag, err := c.Agree(ctx, ok)
-		if err != nil && !lostOne(err) {
+		if err != nil && (p.naive || !lostOne(err)) {
 			return err
 		}
 		if flag == 1 {
