@@ -65,7 +65,7 @@ var Kinds = []Description{
 	{Kind: ProcessReady, Means: "others can reach it", Host: true, Process: true},
 	{Kind: AllReady, Means: "all can be reached; ranks start"},
 	{Kind: RankFinished, Means: "a rank has returned without an error", Host: true, Process: true, Rank: true},
-	{Kind: RankFailed, Means: "a rank has failed; text is its error", Host: true, Process: true, Rank: true, Payload: "failed"},
+	{Kind: RankFailed, Means: "a rank has failed; text is its error or, at level `report`, how its process was lost", Host: true, Process: true, Rank: true, Payload: "failed"},
 	{Kind: RankMoved, Means: "a rank is in this process from now on; text says why", Host: true, Process: true, Rank: true, Payload: "moved"},
 	{Kind: RankArrived, Means: "a rank that moved has its state and goes on", Host: true, Process: true, Rank: true, Payload: "arrived"},
 	{Kind: RankStayed, Means: "a rank was to move and has not; text says why", Host: true, Process: true, Rank: true},
