@@ -108,7 +108,7 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 		c.receiveAgree(m, e)
 	}
 	buf := make([]byte, agree.MaxLen(c.size))
-	from := engine.Match{Context: c.context + survivors, Peer: engine.AnySource, Tag: engine.AnyTag, Check: survivorsCheck}
+	from := engine.Match{Context: c.context + survivors, Peer: engine.AnySource, Check: survivorsCheck}
 	for {
 		if v, over := m.Result(); over {
 			for r := range c.size {
@@ -158,7 +158,7 @@ func (c *Comm) receiveAgree(m *agree.Machine, e earlyAgree) {
 }
 
 // survivorsCheck is what messages of agreements carry.
-const survivorsCheck = 1
+var survivorsCheck = opAgree.check(-1)
 
 func (c *Comm) sendAgree(outs []agree.Out) {
 	a := &c.agreements

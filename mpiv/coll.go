@@ -42,12 +42,13 @@ const (
 	opGatherObj
 	opScatterObj
 	opAllgatherObj
+	opAgree // Agree and Shrink
 	collOps
 )
 
 var collNames = [collOps]string{"", "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
 	"Alltoall", "Alltoallv", "Reduce", "Allreduce", "ReduceScatter", "ReduceScatterBlock", "Scan", "Exscan",
-	"Split", "Create", "Dup", "CreateGroup", "CartCreate", "BcastObj", "GatherObj", "ScatterObj", "AllgatherObj"}
+	"Split", "Create", "Dup", "CreateGroup", "CartCreate", "BcastObj", "GatherObj", "ScatterObj", "AllgatherObj", "Agree"}
 
 func (op collOp) String() string { return collNames[op] }
 
