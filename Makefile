@@ -10,7 +10,7 @@ staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
 
-demo: ## compress Go's source tree with four ranks; again while one is killed and one is moved; compare
+demo: ## compress Go's source tree with four ranks; again while one is killed and one is moved; and while a host is flooded
 	tools/setup go zstd
 	$(MAKE) --no-print-directory build
 	tools/demo
