@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -55,13 +56,17 @@ func traceFor(ctx context.Context, w io.Writer, args []string) error {
 	if file == "" {
 		file = j.Name + ".trace.json"
 	}
-	f, err := os.Create(file)
+	f, err := os.CreateTemp(filepath.Dir(file), ".trace-*") // what is there stays if there is no trace
 	if err != nil {
 		return fmt.Errorf("open the file for the trace: %w", err)
 	}
+	defer os.Remove(f.Name())
 	s, err := agent.Trace(ctx, j.Dir, d, f)
 	if closed := f.Close(); err == nil {
 		err = closed
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
 		return err
