@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -85,12 +84,12 @@ func (d *desk) undisturbed(ctx context.Context) ([]byte, error) {
 	}
 	<-s.done
 	if s.err != nil {
-		return nil, fmt.Errorf("mpivrun: %w; it said: %s", s.err, strings.TrimSpace(s.stderr.String()))
+		return nil, fmt.Errorf("mpivrun: %w; it said: %s", s.err, s.stderr.text())
 	}
-	if s.stdout.Len() == 0 {
+	if s.stdout.whole() == "" {
 		return nil, errors.New("it prints nothing that could be compared")
 	}
-	return s.stdout.Bytes(), nil
+	return []byte(s.stdout.whole()), nil
 }
 
 // run disturbs one job from its start to its end.
@@ -119,7 +118,7 @@ func (w *disturber) run(ctx context.Context, want []byte) error {
 	if err != nil && !over(err) {
 		return err
 	}
-	if s.err != nil || !bytes.Equal(s.stdout.Bytes(), want) {
+	if s.err != nil || s.stdout.whole() != string(want) {
 		w.wrong++
 		return w.keep(s, kills, want)
 	}
@@ -130,7 +129,7 @@ func (w *disturber) run(ctx context.Context, want []byte) error {
 // results.
 func (w *disturber) keep(s *survivor, kills []kill, want []byte) error {
 	name := w.d.file(fmt.Sprintf("-%s-%d-run-%d.txt", w.d.transport, w.d.seed, w.runs))
-	w.d.note("run %d: mpivrun ended with %v and printed %q, not %q; it said: %s", w.runs, s.err, s.stdout.Bytes(), want, strings.TrimSpace(s.stderr.String()))
+	w.d.note("run %d: mpivrun ended with %v and printed %q, not %q; it said: %s", w.runs, s.err, s.stdout.whole(), want, s.stderr.text())
 	w.d.note("run %d: what happened is in %s", w.runs, name)
 	var text bytes.Buffer
 	for _, e := range s.past {
@@ -148,6 +147,6 @@ func (w *disturber) keep(s *survivor, kills []kill, want []byte) error {
 	for _, k := range kills {
 		fmt.Fprintf(&text, "%s killed: process %d (%s)\n", k.at.UTC().Format("15:04:05.000000"), k.process, k.deed)
 	}
-	fmt.Fprintf(&text, "%s\n%s\n", s.stdout.Bytes(), s.stderr.Bytes())
+	fmt.Fprintf(&text, "%s\n%s\n", s.stdout.whole(), s.stderr.text())
 	return os.WriteFile(name, text.Bytes(), 0o644)
 }
