@@ -47,7 +47,9 @@ var trials = []trial{
 	{name: "strangers", about: "floods of those who do not belong to the job", run: strangers},
 	{name: "shaped", about: "how much of a 100 Mbit/s link each transport uses", run: shaped},
 	{name: "survive", about: "random kills, moves and stops of the processes of a job, whose output must not change", run: survive},
+	{"m1", "a large file is copied to a host: undisturbed, without migration, with it, and by an oracle", m1, true},
 	{"m2", "a host is flooded: undisturbed, without and with migration", m2, true},
+	{"m9", "a program that changes its pace, and nothing else: no rank may move", m9, true},
 }
 
 // roles are what this program is when the trials start it again, by its first
@@ -58,6 +60,7 @@ var roles = map[string]func(args []string) error{
 	roleStrangers: strangersRank,
 	roleAttack:    attack,
 	roleSink:      sink,
+	rolePhases:    phasesRank,
 }
 
 // options is the command line.
@@ -66,7 +69,7 @@ type options struct {
 	out    string        // directory
 	bin    string        // directory of mpivrun and mpivbench
 	rounds int           // 0: what each trial has by itself
-	long   time.Duration // cuts
+	long   time.Duration // 0: what each trial has by itself
 	seed   uint64
 	only   []string // attacks
 	cores  float64  // of who attacks
@@ -126,7 +129,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.StringVar(&o.bin, "bin", "", "`directory` of mpivrun, mpivbench and the examples (default: where mpivtrials is)")
 	set.IntVar(&o.rounds, "rounds", 0, "`how often` what has rounds is done (default: 6 of failover and shaped, fewer of experiments)")
 	set.BoolVar(&o.short, "short", false, "a short form of experiments")
-	set.DurationVar(&o.long, "for", 30*time.Second, "how long cuts goes on")
+	set.DurationVar(&o.long, "for", 0, "`how long` what lasts goes on (default: 30s of cuts)")
 	set.Uint64Var(&o.seed, "seed", 1, "of what cuts and survive do")
 	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
 	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
@@ -149,7 +152,7 @@ func parseOptions(args []string) (o options, err error) {
 	}
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if given["rounds"] && o.rounds < 1 || o.long <= 0 {
+	if given["rounds"] && o.rounds < 1 || given["for"] && o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
 	}
 	for _, text := range strings.Split(*percent, ",") {
@@ -233,6 +236,14 @@ type desk struct {
 func (d *desk) times(byItself int) int {
 	if d.rounds > 0 {
 		return d.rounds
+	}
+	return byItself
+}
+
+// lasts is how long something goes on: as was asked for, or by itself.
+func (d *desk) lasts(byItself time.Duration) time.Duration {
+	if d.long > 0 {
+		return d.long
 	}
 	return byItself
 }
