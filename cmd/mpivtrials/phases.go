@@ -61,14 +61,14 @@ func phasesRank(args []string) error {
 			return err
 		}
 		began := time.Now()
-		into := make([]byte, phaseMost)
+		out, into := make([]byte, phaseMost), make([]byte, phaseMost)
 		next, last := (world.Rank()+1)%world.Size(), (world.Rank()+world.Size()-1)%world.Size()
 		for at < rounds*len(moods) {
 			if err := state.SafePoint(ctx); err != nil {
 				return err
 			}
 			bytes, pause, work := moods[at%len(moods)].turn(turn)
-			if _, err := mpiv.Sendrecv(ctx, world, into[:bytes], next, 1, into, last, 1); err != nil {
+			if _, err := mpiv.Sendrecv(ctx, world, out[:bytes], next, 1, into, last, 1); err != nil {
 				return err
 			}
 			for end := time.Now().Add(work); time.Now().Before(end); {
