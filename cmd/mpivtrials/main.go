@@ -49,6 +49,7 @@ var trials = []trial{
 	{name: "survive", about: "random kills, moves and stops of the processes of a job, whose output must not change", run: survive},
 	{"m1", "a large file is copied to a host: undisturbed, without migration, with it, and by an oracle", m1, true},
 	{"m2", "a host is flooded: undisturbed, without and with migration", m2, true},
+	{"m7", "a process or a host falls silent, and comes back", m7, true},
 	{"m9", "a program that changes its pace, and nothing else: no rank may move", m9, true},
 }
 
