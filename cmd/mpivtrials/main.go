@@ -49,10 +49,13 @@ var trials = []trial{
 	{name: "survive", about: "random kills, moves and stops of the processes of a job, whose output must not change", run: survive},
 	{"m1", "a large file is copied to a host: undisturbed, without migration, with it, and by an oracle", m1, true},
 	{"m2", "a host is flooded: undisturbed, without and with migration", m2, true},
+	{"m4", "what sensors and readiness cost when nothing happens", m4, true},
+	{"m5", "the SAN goes in the middle of a message, and comes back", m5, true},
 	{"m7", "a process or a host falls silent, and comes back", m7, true},
 	{"m8", "random kills of ranks and of whole hosts, whose output must not change", m8, true},
 	{"m9", "a program that changes its pace, and nothing else: no rank may move", m9, true},
 	{"m10", "three of four hosts become slow, one after the other or all at once", m10, true},
+	{"m11", "how long live moves take, by the size of the state", m11, true},
 }
 
 // roles are what this program is when the trials start it again, by its first

@@ -154,3 +154,16 @@ func (p *play) hold(ctx context.Context, d time.Duration) error {
 	}
 	return err
 }
+
+// ran is when all ranks began, and when the last of them had finished.
+func (s *survivor) ran() (began, ended time.Time, ok bool) {
+	for _, e := range s.events() {
+		switch e.Kind {
+		case events.AllReady:
+			began = e.Time
+		case events.RankFinished:
+			ended = e.Time
+		}
+	}
+	return began, ended, !began.IsZero() && !ended.IsZero()
+}
