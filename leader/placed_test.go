@@ -1,11 +1,13 @@
 package leader
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -29,4 +31,24 @@ func TestPlacedByOthers(t *testing.T) {
 	}
 	require.Zero(t, m.hosts["X"].ranks)
 	require.Equal(t, 2, m.hosts["Y"].ranks)
+}
+
+// A rank on a host that gets next to no processor time needs for ever to its next safe point: where
+// nothing was saved yet it rather begins again.
+func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
+	for throttled, again := range map[float64]bool{0.99: true, 0.3: false} {
+		x := topology.Place{Host: "X"}
+		m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
+		m.Step(start, HostJoined{Host: "X", Slots: 2, Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Slots: 2, Trusted: true})
+		m.Step(start, Traffic{0, []Flow{{1, 1e6}}})
+		m.Step(start.Add(time.Second), HostReading{Host: "X", Cores: 2, Throttled: throttled})
+		var plans []adapt.Plan
+		for i := range 20 {
+			plans = append(plans, plansOf(m.Step(start.Add(time.Second+time.Duration(i)*100*time.Millisecond), Tick{}))...)
+		}
+		require.Len(t, plans, 1, "throttled %v of the time", throttled)
+		saves := slices.ContainsFunc(plans[0].Steps, func(s adapt.Step) bool { return s.Do.Verb == VerbSave })
+		require.Equal(t, again, !saves, "throttled %v of the time: %v", throttled, plans[0].What)
+	}
 }

@@ -352,6 +352,9 @@ func (m *Machine) way(t Trouble, r topology.Rank, taken map[string]int) (group [
 	live := Relocate{Rank: r, From: from, To: topology.Place{Host: to}}
 	live.Carry = m.carry(from.Host, to, info.bytes)
 	live.Cost = (m.cfg.Standstill + live.Carry).Seconds()
+	if t.Verdict.Kind == Starve { // all that it does there, the way to its next safe point too, takes so much longer
+		live.Cost /= max(t.Left, 0.01)
+	}
 	again := m.again(t, r, to, taken)
 	if again == nil {
 		if no = m.busy(r); no != "" {

@@ -13,7 +13,8 @@ type claim struct {
 	measured float64
 	unit     string
 	bar      float64
-	least    bool // the bar is the least that will do, not the most
+	least    bool   // the bar is the least that will do, not the most
+	paper    string // what the paper has for it; empty: nothing
 }
 
 // kept tells whether the bar was. What could not be measured (NaN) keeps none.
@@ -35,6 +36,9 @@ func (c claim) String() string {
 	measured := "nothing"
 	if !math.IsNaN(c.measured) {
 		measured = c.figure(c.measured)
+	}
+	if c.paper != "" {
+		measured += ", the paper " + c.paper
 	}
 	return c.what + ": " + measured + ", bar " + sign + " " + c.figure(c.bar) + ": " + verdict
 }

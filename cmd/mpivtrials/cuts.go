@@ -44,7 +44,7 @@ func cutPlan(r *rand.Rand, hosts []lab.Host) (rest time.Duration, c cut, lasts t
 }
 
 func cuts(ctx context.Context, d *desk) error {
-	replay := fmt.Sprintf("mpivtrials -seed %d -for %v cuts", d.seed, d.long)
+	replay := fmt.Sprintf("mpivtrials -seed %d -for %v cuts", d.seed, d.lasts(30*time.Second))
 	both := []string{"lan", "san"}
 	hosts := []lab.Host{{Name: "X", Networks: []string{"lan"}}, {Name: "Y", Networks: both}, {Name: "Z", Networks: both}, {Name: "W", Networks: both}}
 	l, err := lab.New(lab.Options{
@@ -100,7 +100,7 @@ func cutAndHeal(ctx context.Context, d *desk, l *lab.Lab, j *job, hosts []lab.Ho
 		return nil, err
 	}
 	r := rand.New(rand.NewPCG(d.seed, 0))
-	for end := time.Now().Add(d.long); time.Now().Before(end); {
+	for end := time.Now().Add(d.lasts(30 * time.Second)); time.Now().Before(end); {
 		rest, c, lasts := cutPlan(r, hosts)
 		if err := j.sleep(ctx, rest); err != nil {
 			return nil, err
@@ -170,11 +170,11 @@ func (d *desk) reportCuts(done []cut, all toll, meters map[string]*meter, replay
 			bands = append(bands, [2]float64{from, to})
 		}
 	}
-	d.note("seed %d: %d cuts in %v", d.seed, len(done), d.long)
+	d.note("seed %d: %d cuts in %v", d.seed, len(done), d.lasts(30*time.Second))
 	for _, c := range all.claims() {
 		d.claim(c)
 	}
-	d.claim(claim{what: "messages", measured: float64(all.Messages), bar: math.Ceil(100 * d.long.Seconds()), least: true})
+	d.claim(claim{what: "messages", measured: float64(all.Messages), bar: math.Ceil(100 * d.lasts(30*time.Second).Seconds()), least: true})
 	d.claim(claim{what: "cuts that hit traffic", measured: float64(hits), bar: math.Ceil(float64(len(done)) / 2), least: true})
 	d.claim(claim{what: "of which the traffic went another way", measured: float64(moved), bar: 1, least: true})
 	err := errors.Join(d.writeCSV([]string{"host", "network", "from_s", "to_s", "hit", "moved"}, rows),

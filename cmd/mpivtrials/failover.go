@@ -134,7 +134,7 @@ func failover(ctx context.Context, d *desk) error {
 	}
 	defer m.close()
 	var outages []outage
-	for i := range d.rounds {
+	for i := range d.times(6) {
 		o, err := loseSAN(ctx, j, m, faults[i%len(faults)])
 		if err != nil {
 			return err

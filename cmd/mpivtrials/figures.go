@@ -27,3 +27,11 @@ func largest(xs []float64) float64 {
 	}
 	return slices.Max(xs)
 }
+
+// smallest is the least of xs; NaN of none.
+func smallest(xs []float64) float64 {
+	if len(xs) == 0 {
+		return math.NaN()
+	}
+	return slices.Min(xs)
+}

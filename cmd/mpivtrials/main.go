@@ -25,6 +25,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,14 +38,24 @@ import (
 type trial struct {
 	name, about string
 	run         func(ctx context.Context, d *desk) error
+	experiment  bool // of docs/experiments/migration.md
 }
 
 var trials = []trial{
-	{"failover", "the network under a 64 MB message goes, beside a stream of small ones", failover},
-	{"cuts", "random cuts of random networks under a load that is compared byte by byte", cuts},
-	{"strangers", "floods of those who do not belong to the job", strangers},
-	{"shaped", "how much of a 100 Mbit/s link each transport uses", shaped},
-	{"survive", "random kills, moves and stops of the processes of a job, whose output must not change", survive},
+	{name: "failover", about: "the network under a 64 MB message goes, beside a stream of small ones", run: failover},
+	{name: "cuts", about: "random cuts of random networks under a load that is compared byte by byte", run: cuts},
+	{name: "strangers", about: "floods of those who do not belong to the job", run: strangers},
+	{name: "shaped", about: "how much of a 100 Mbit/s link each transport uses", run: shaped},
+	{name: "survive", about: "random kills, moves and stops of the processes of a job, whose output must not change", run: survive},
+	{"m1", "a large file is copied to a host: undisturbed, without migration, with it, and by an oracle", m1, true},
+	{"m2", "a host is flooded: undisturbed, without and with migration", m2, true},
+	{"m4", "what sensors and readiness cost when nothing happens", m4, true},
+	{"m5", "the SAN goes in the middle of a message, and comes back", m5, true},
+	{"m7", "a process or a host falls silent, and comes back", m7, true},
+	{"m8", "random kills of ranks and of whole hosts, whose output must not change", m8, true},
+	{"m9", "a program that changes its pace, and nothing else: no rank may move", m9, true},
+	{"m10", "three of four hosts become slow, one after the other or all at once", m10, true},
+	{"m11", "how long live moves take, by the size of the state", m11, true},
 }
 
 // roles are what this program is when the trials start it again, by its first
@@ -55,6 +66,7 @@ var roles = map[string]func(args []string) error{
 	roleStrangers: strangersRank,
 	roleAttack:    attack,
 	roleSink:      sink,
+	rolePhases:    phasesRank,
 }
 
 // options is the command line.
@@ -62,12 +74,15 @@ type options struct {
 	trials []trial
 	out    string        // directory
 	bin    string        // directory of mpivrun and mpivbench
-	rounds int           // of failover and shaped
-	long   time.Duration // cuts
+	rounds int           // 0: what each trial has by itself
+	long   time.Duration // 0: what each trial has by itself
 	seed   uint64
 	only   []string // attacks
 	cores  float64  // of who attacks
 	among  bool     // they are on a host of the job
+
+	short   bool  // of experiments
+	percent []int // m1 and m2: how compressible the data is
 
 	kills     int    // survive: of processes that have a rank
 	transport string // survive: over which its jobs talk
@@ -110,7 +125,7 @@ func main() {
 func parseOptions(args []string) (o options, err error) {
 	set := flag.NewFlagSet("mpivtrials", flag.ContinueOnError)
 	set.Usage = func() {
-		fmt.Fprintln(set.Output(), "usage: mpivtrials [options] TRIAL…, or all")
+		fmt.Fprintln(set.Output(), "usage: mpivtrials [options] TRIAL…, or all, or experiments")
 		for _, t := range trials {
 			fmt.Fprintf(set.Output(), "  %-10s %s\n", t.name, t.about)
 		}
@@ -118,14 +133,16 @@ func parseOptions(args []string) (o options, err error) {
 	}
 	set.StringVar(&o.out, "out", "out/trials", "`directory` for CSV files and plots")
 	set.StringVar(&o.bin, "bin", "", "`directory` of mpivrun, mpivbench and the examples (default: where mpivtrials is)")
-	set.IntVar(&o.rounds, "rounds", 6, "rounds of failover and of shaped")
-	set.DurationVar(&o.long, "for", 30*time.Second, "how long cuts goes on")
+	set.IntVar(&o.rounds, "rounds", 0, "`how often` what has rounds is done (default: 6 of failover and shaped, fewer of experiments)")
+	set.BoolVar(&o.short, "short", false, "a short form of experiments")
+	set.DurationVar(&o.long, "for", 0, "`how long` what lasts goes on (default: 30s of cuts)")
 	set.Uint64Var(&o.seed, "seed", 1, "of what cuts and survive do")
 	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
 	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
 	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
 	set.StringVar(&o.transport, "transport", "shm", "over which the jobs of survive talk: shm, tcp or quic")
 	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
+	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {
 		return o, err
@@ -139,8 +156,17 @@ func parseOptions(args []string) (o options, err error) {
 	if o.cores <= 0 {
 		return o, errors.New("-attacker must be above zero")
 	}
-	if o.rounds < 1 || o.long <= 0 {
+	given := map[string]bool{}
+	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if given["rounds"] && o.rounds < 1 || given["for"] && o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
+	}
+	for _, text := range strings.Split(*percent, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > 100 {
+			return o, fmt.Errorf("-compressibility %s: %q is no number from 0 to 100", *percent, text)
+		}
+		o.percent = append(o.percent, n)
 	}
 	if o.kills < 1 {
 		return o, errors.New("-kills must be above zero")
@@ -162,9 +188,13 @@ func parseOptions(args []string) (o options, err error) {
 		return o, errors.New("which trial? mpivtrials -h lists them")
 	}
 	for _, name := range set.Args() {
-		if name == "all" {
-			o.trials = trials
-			break
+		if name == "all" || name == "experiments" {
+			for _, t := range trials {
+				if t.experiment == (name == "experiments") {
+					o.trials = append(o.trials, t)
+				}
+			}
+			continue
 		}
 		i := slices.IndexFunc(trials, func(t trial) bool { return t.name == name })
 		if i < 0 {
@@ -203,8 +233,25 @@ func (o options) run(ctx context.Context) (kept bool, err error) {
 type desk struct {
 	options
 	trial string
+	part  string // of the trial, in the names of its results
 	self  string // this program
 	kept  bool   // all bars so far
+}
+
+// times is how often something is done: as was asked for, or by itself.
+func (d *desk) times(byItself int) int {
+	if d.rounds > 0 {
+		return d.rounds
+	}
+	return byItself
+}
+
+// lasts is how long something goes on: as was asked for, or by itself.
+func (d *desk) lasts(byItself time.Duration) time.Duration {
+	if d.long > 0 {
+		return d.long
+	}
+	return byItself
 }
 
 func (d *desk) claim(c claim) {
@@ -218,4 +265,4 @@ func (d *desk) note(format string, args ...any) {
 }
 
 // file is the path of one of the trial's results.
-func (d *desk) file(suffix string) string { return filepath.Join(d.out, d.trial+suffix) }
+func (d *desk) file(suffix string) string { return filepath.Join(d.out, d.trial+d.part+suffix) }

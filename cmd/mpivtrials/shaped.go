@@ -53,7 +53,7 @@ func shaped(ctx context.Context, d *desk) error {
 	defer l.Close()
 	got := make([][]float64, len(contenders))
 	var rows [][]string
-	for round := range d.rounds {
+	for round := range d.times(6) {
 		for i, c := range contenders {
 			goodput, err := d.goodput(ctx, l, c.options)
 			if err != nil {
@@ -67,7 +67,7 @@ func shaped(ctx context.Context, d *desk) error {
 		return err
 	}
 	iperf := median(got[0])
-	d.note("iperf3: %.3f MB/s, median of %d", iperf, d.rounds)
+	d.note("iperf3: %.3f MB/s, median of %d", iperf, d.times(6))
 	var names []string
 	var ratios []float64
 	for i, c := range contenders[1:] {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -91,7 +90,7 @@ func (d *desk) survivorFile() string { return d.file(".output") }
 // survivorResult is what the program has printed, or a sum of what it has written.
 func (d *desk) survivorResult(s *survivor) ([]byte, error) {
 	if !d.survivorWrites() {
-		return s.stdout.Bytes(), nil
+		return []byte(s.stdout.whole()), nil
 	}
 	file, err := os.ReadFile(d.survivorFile())
 	if err != nil || len(file) == 0 {
@@ -111,7 +110,7 @@ func (d *desk) undisturbed(ctx context.Context) ([]byte, error) {
 	}
 	<-s.done
 	if s.err != nil {
-		return nil, fmt.Errorf("mpivrun: %w; it said: %s", s.err, strings.TrimSpace(s.stderr.String()))
+		return nil, fmt.Errorf("mpivrun: %w; it said: %s", s.err, s.stderr.text())
 	}
 	got, err := d.survivorResult(s)
 	if err == nil && len(got) == 0 {
@@ -161,7 +160,7 @@ func (w *disturber) run(ctx context.Context, want []byte) error {
 // results.
 func (w *disturber) keep(s *survivor, kills []kill, got, want []byte) error {
 	name := w.d.file(fmt.Sprintf("-%s-%d-run-%d.txt", w.d.transport, w.d.seed, w.runs))
-	w.d.note("run %d: mpivrun ended with %v and what came of it was %q, not %q; it said: %s", w.runs, s.err, got, want, strings.TrimSpace(s.stderr.String()))
+	w.d.note("run %d: mpivrun ended with %v and what came of it was %q, not %q; it said: %s", w.runs, s.err, got, want, s.stderr.text())
 	w.d.note("run %d: what happened is in %s", w.runs, name)
 	var text bytes.Buffer
 	for _, e := range s.past {
@@ -179,6 +178,6 @@ func (w *disturber) keep(s *survivor, kills []kill, got, want []byte) error {
 	for _, k := range kills {
 		fmt.Fprintf(&text, "%s killed: process %d (%s)\n", k.at.UTC().Format("15:04:05.000000"), k.process, k.deed)
 	}
-	fmt.Fprintf(&text, "%s\n%s\n", s.stdout.Bytes(), s.stderr.Bytes())
+	fmt.Fprintf(&text, "%s\n%s\n", s.stdout.whole(), s.stderr.text())
 	return os.WriteFile(name, text.Bytes(), 0o644)
 }

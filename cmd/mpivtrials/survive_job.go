@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ import (
 // it comes from its events.
 type survivor struct {
 	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
+	stdout, stderr transcript
 	pipe           *os.File // from which its events are read
 	dir            string
 	readers        sync.WaitGroup
@@ -40,9 +39,16 @@ type survivor struct {
 	changed chan struct{}  // closed, and replaced, with each event
 }
 
-// start starts mpivrun with options and a program.
+// startSurvivor starts mpivrun with options and a program, on this machine.
 func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *survivor, err error) {
-	s = &survivor{done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
+	cmd := exec.CommandContext(ctx, mpivrun, append([]string{"-q"}, options...)...)
+	return follow(cmd, cmd.Start)
+}
+
+// follow starts an mpivrun, and reads its events: cmd's arguments have none of
+// --events yet.
+func follow(cmd *exec.Cmd, start func() error) (s *survivor, err error) {
+	s = &survivor{cmd: cmd, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
 	if s.dir, err = os.MkdirTemp("", "mpivtrials-"); err != nil {
 		return nil, err
 	}
@@ -51,14 +57,16 @@ func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *s
 		s.pipe, err = os.OpenFile(name, os.O_RDWR, 0) // for writing, too: opening it waits for nobody then
 	}
 	if err == nil {
-		s.cmd = exec.CommandContext(ctx, mpivrun, append([]string{"-q", "--events", name}, options...)...)
-		s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
-		s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-		s.cmd.WaitDelay = 10 * time.Second
-		err = s.cmd.Start()
+		cmd.Args = slices.Insert(cmd.Args, 1, "--events", name)
+		cmd.Stdout, cmd.Stderr = &s.stdout, &s.stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 10 * time.Second
+		err = start()
 	}
 	if err != nil {
-		s.pipe.Close()
+		if s.pipe != nil {
+			s.pipe.Close()
+		}
 		os.RemoveAll(s.dir)
 		return nil, err
 	}
@@ -117,6 +125,12 @@ var (
 	errOver     = errors.New("the job has ended")
 	errPatience = errors.New("it has not come about in time")
 )
+
+// end has mpivrun end the job, and waits for that.
+func (s *survivor) end() {
+	_ = s.cmd.Cancel() // it may be gone
+	<-s.done
+}
 
 // await waits until ready, which is called with the lock held, is true.
 func (s *survivor) await(ctx context.Context, patience time.Duration, ready func() bool) error {

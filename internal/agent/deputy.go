@@ -431,7 +431,7 @@ func (d *deputy) run(r control.Run) {
 		return
 	}
 	if r.Options.Paths > 0 {
-		c.wg.Go(func() { c.readHost(func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) }) })
+		c.wg.Go(func() { c.readHost(d.copies, func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) }) })
 	}
 	c.wg.Go(func() { c.accept(d.asked, d.question) })
 	if r.Metrics != "" {

@@ -173,7 +173,7 @@ func (a *Agent) beginPolicy() {
 		for _, h := range a.hosts {
 			if h.here && len(h.processes) > 0 {
 				a.crew.wg.Go(func() {
-					a.crew.readHost(func(r control.HostReading) { a.post(func() { a.hostRead(h, r) }) })
+					a.crew.readHost(a.buddies, func(r control.HostReading) { a.post(func() { a.hostRead(h, r) }) })
 				})
 			}
 		}

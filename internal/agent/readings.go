@@ -19,12 +19,14 @@ import (
 // whose ranks can move.
 const readingEvery = 200 * time.Millisecond
 
-// readHost tells the owner how this host does, until the crew closes.
-func (c *crew) readHost(tell func(control.HostReading)) {
+// readHost tells the owner how this host does, until the crew closes. copies is who carries
+// copies of snapshots from here and to here; nil: nobody does.
+func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 	s := hostsensor.NewSampler(hostsensor.Options{})
 	tick := time.NewTicker(readingEvery)
 	defer tick.Stop()
 	before := map[int]uint64{}
+	carried := carriage{}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	buf := make([]byte, 1024)
 	for {
@@ -64,6 +66,10 @@ func (c *crew) readHost(tell func(control.HostReading)) {
 			out.In += i.In
 			out.Out += i.Out
 		}
+		if copies != nil {
+			in, sent := carried.since(copies.lines())
+			out.CopiesIn, out.CopiesOut = float64(in)/r.Over.Seconds(), float64(sent)/r.Over.Seconds()
+		}
 		tell(out)
 	}
 }
@@ -99,8 +105,8 @@ func (t *traffic) take(r control.HostReading) (foreignIn, foreignOut float64) {
 	seconds := time.Duration(r.Over).Seconds()
 	t.in += follow * (r.In - t.in)
 	t.out += follow * (r.Out - t.out)
-	t.ownIn += follow * (float64(t.movedIn)/seconds - t.ownIn)
-	t.ownOut += follow * (float64(t.movedOut)/seconds - t.ownOut)
+	t.ownIn += follow * (float64(t.movedIn)/seconds + r.CopiesIn - t.ownIn)
+	t.ownOut += follow * (float64(t.movedOut)/seconds + r.CopiesOut - t.ownOut)
 	t.movedIn, t.movedOut = 0, 0
 	return max(0, t.in-headers*t.ownIn-acks*t.ownOut), max(0, t.out-headers*t.ownOut-acks*t.ownIn)
 }

@@ -158,6 +158,7 @@ type HostReading struct {
 	Own                             float64 // cores that the job's processes there take
 	MemoryFree                      float64 // bytes
 	In, Out                         float64 // bytes a second, whoever's
+	CopiesIn, CopiesOut             float64 // of these, copies of snapshots
 	Machine                         string  // the same for hosts that share their cores; empty: not known
 }
 

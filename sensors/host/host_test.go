@@ -211,6 +211,24 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
+// Who limits a running job puts it into another group.
+func TestAProcessIsPutIntoAnotherControlGroup(t *testing.T) {
+	files := fstest.MapFS{
+		"proc/self/cgroup":                 {Data: []byte("1:cpu:/\n")},
+		"proc/self/mountinfo":              {Data: []byte("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")},
+		"sys/fs/cgroup/cpu/cpu.stat":       {Data: []byte("throttled_time 0\n")},
+		"sys/fs/cgroup/cpu/tight/cpu.stat": {Data: []byte("throttled_time 7\n")},
+	}
+	groups := &controlGroups{root: files}
+	got, err := groups.Throttled()
+	require.NoError(t, err)
+	require.Zero(t, got)
+	files["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("1:cpu:/tight\n")}
+	got, err = groups.Throttled()
+	require.NoError(t, err)
+	require.EqualValues(t, 7, got, "held up in the group that it was put into")
+}
+
 func TestFlood(t *testing.T) {
 	type step struct {
 		seconds float64
@@ -273,7 +291,7 @@ func FuzzHostFiles(f *testing.F) {
 		if d, _, err := parseCPUStat(stat); err == nil {
 			require.GreaterOrEqual(t, d, time.Duration(0))
 		}
-		dirs, err := cpuGroups(fstest.MapFS{"proc/self/cgroup": {Data: groups}, "proc/self/mountinfo": {Data: mounts}})
+		dirs, err := cpuGroups(fstest.MapFS{"proc/self/mountinfo": {Data: mounts}}, groups)
 		require.Equal(t, err == nil, len(dirs) > 0)
 	})
 }

@@ -108,17 +108,21 @@ func microseconds(text string, of time.Duration) (time.Duration, error) {
 
 // controlGroups is cpu.stat of this process's group and of those around it.
 type controlGroups struct {
-	root fs.FS
-	dirs []string // found once; a process rarely changes its group
+	root  fs.FS
+	group string   // of this process, as /proc has it, when dirs were found
+	dirs  []string // found once for a group; a process rarely changes it
 }
 
 // Throttled is the most that any of the groups was held up: who is in one is held up
 // with it.
 func (c *controlGroups) Throttled() (most time.Duration, err error) {
-	if c.dirs == nil {
-		if c.dirs, err = cpuGroups(c.root); err != nil {
-			return 0, fmt.Errorf("find the control group: %w", err)
-		}
+	group, err := fs.ReadFile(c.root, "proc/self/cgroup")
+	if err == nil && (c.dirs == nil || c.group != string(group)) {
+		c.group = string(group)
+		c.dirs, err = cpuGroups(c.root, group)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the control group: %w", err)
 	}
 	found := false
 	for _, dir := range c.dirs {
@@ -159,12 +163,8 @@ func parseCPUStat(text []byte) (held time.Duration, ok bool, err error) {
 }
 
 // cpuGroups are the directories of this process's group and of all around it, for
-// the controller of processors.
-func cpuGroups(root fs.FS) (dirs []string, err error) {
-	groups, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return nil, err
-	}
+// the controller of processors. groups is what /proc/self/cgroup says.
+func cpuGroups(root fs.FS, groups []byte) (dirs []string, err error) {
 	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
 	if err != nil {
 		return nil, err
