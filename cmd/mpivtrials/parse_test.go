@@ -86,7 +86,7 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, 10*time.Minute, o.long)
 	require.EqualValues(t, 7, o.seed)
 	require.Len(t, o.trials, 2)
-	o, err = parseOptions([]string{"all"})
+	o, err = parseOptions([]string{"all", "experiments"})
 	require.NoError(t, err)
 	require.Len(t, o.trials, len(trials))
 	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}} {
