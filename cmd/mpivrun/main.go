@@ -91,7 +91,7 @@ func deputy(args []string, stderr *os.File) int {
 	if err := agent.Adopt(); err != nil {
 		return report(stderr, err)
 	}
-	return agent.Deputy(os.Stdin, stderr, guard())
+	return agent.Deputy(os.Stdin, os.Stdout, stderr, guard())
 }
 
 // guard is the command that is a guard; none if this program cannot tell where

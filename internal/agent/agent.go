@@ -41,7 +41,9 @@ type Agent struct {
 	since     time.Time
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
-	buddies   *buddies            // nil where all is on this host, or the job does not outlive hosts
+	buddies   *buddies            // nil where all is on this host, or the job does not outlive hosts, or this process has a deputy
+	deputy    *deputy             // of this host, in this process, where the job outlives its head; else nil
+	copies    bool                // snapshots are copied to other hosts
 	head      *head               // to which other agents connect; nil where all is on this host
 	asked     *net.UnixListener   // for mpivrun
 	speaker   *speaker
@@ -86,6 +88,15 @@ type Agent struct {
 
 	survival survival
 	stops    stops
+	pen      *pen          // nil where the job does not outlive its head
+	deposed  error         // why this is the head no more; nil: it is
+	typing   *feeder       // takes what a front brings of the job's input; nil: the job reads none
+	typed0   int64         // bytes of it that heads before had
+	fronts   *front        // who shows the job; nil: nobody has
+	settled  chan struct{} // closed when code is known
+	back     *reconvention // while a new head hears what is there; nil: no more
+	voters   []int         // by index of their hosts
+	spool    *spool        // output, for who shows the job; nil where the job does not outlive its head
 
 	contracts *sensors.Watch // nil: there are none
 	policy    *policy        // nil: there is nothing to decide, or not yet
@@ -98,24 +109,58 @@ type Agent struct {
 // Start starts j. An error of the program or of its place is an *ExitError.
 // The caller must Wait.
 func Start(j Job) (*Agent, error) {
-	j = j.withDefaults()
-	a := &Agent{
+	a := newAgent(j.withDefaults())
+	if err := a.start(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// newAgent has nothing yet that must be released.
+func newAgent(j Job) *Agent {
+	return &Agent{
 		job: j, since: time.Now(), token: make([]byte, 16),
-		events: make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
+		settled: make(chan struct{}),
+		events:  make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
 		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
 		news:     newsfeed{refusals: map[string]*refusals{}},
 		survival: newSurvival(),
 	}
+}
+
+// start makes what the job needs and begins it.
+func (a *Agent) start() error {
 	if err := a.prepare(); err != nil {
 		a.release()
-		return nil, err
+		return err
 	}
-	a.crew.wg.Go(func() { a.crew.accept(a.asked, a.serveQuestion) })
+	if a.crew != nil {
+		a.crew.wg.Go(func() { a.crew.accept(a.asked, a.serveQuestion) })
+	}
 	if a.typed != nil {
 		a.wg.Go(func() { typeOn(a.job.Stdin, a.typed, a.done) })
 	}
 	go a.run()
-	return a, nil
+	return nil
+}
+
+// live is the loop, until the job has ended or another head is to lead it; then it returns
+// false.
+func (a *Agent) live() bool {
+	for (a.running > 0 || a.draining > 0 || a.back != nil) && a.deposed == nil {
+		(<-a.events)()
+	}
+	if a.deposed != nil {
+		close(a.done)
+		a.abdicate()
+		return false
+	}
+	if a.doubt != nil && !a.ending && a.interrupts == 0 {
+		a.fail(*a.doubt)
+	}
+	close(a.done)
+	a.finish()
+	return true
 }
 
 // prepare makes all that can fail before the first process runs.
@@ -130,6 +175,9 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	rand.Read(a.token)
+	if a.deputy != nil {
+		return a.prepareOutliving()
+	}
 	here := crewJob{name: a.job.Name, runtime: a.job.Runtime, token: a.token, options: a.job.Options, bind: a.job.Bind, guard: a.job.Guard}
 	if a.crew, err = newCrew(here, local{a}); err != nil {
 		return err
@@ -202,7 +250,9 @@ func (a *Agent) outputOf(p *process, screens [2]*screen) error {
 		if a.job.Tag {
 			s.tag = "[" + p.label() + "]<" + name + ">: "
 		}
-		if a.job.OutputDir == "" {
+		if a.job.OutputDir == "" && a.spool != nil {
+			s.w = outlet{spooled{a.spool, i == 1}, p.index, s}
+		} else if a.job.OutputDir == "" {
 			s.w = w.(interface{ Write([]byte) (int, error) })
 		} else {
 			f, err := os.OpenFile(filepath.Join(a.job.OutputDir, "rank."+p.label()+"."+name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o666)
@@ -303,7 +353,11 @@ func (a *Agent) Abort(reason string) {
 
 // Bury reaps what processes of the job left behind on this host and has ended
 // since. It is for who calls Adopt, after a SIGCHLD.
-func (a *Agent) Bury() { a.post(a.crew.bury) }
+func (a *Agent) Bury() {
+	if a.crew != nil {
+		a.post(a.crew.bury)
+	}
+}
 
 // post has f run by the loop. After the end of the job nothing happens.
 func (a *Agent) post(f func()) {
@@ -347,21 +401,14 @@ func (a *Agent) run() {
 	} else {
 		a.launchAll()
 	}
-	for a.running > 0 || a.draining > 0 {
-		(<-a.events)()
-	}
-	if a.doubt != nil && !a.ending && a.interrupts == 0 {
-		a.fail(*a.doubt)
-	}
-	close(a.done)
-	a.finish()
+	a.live()
 }
 
 // startAll has every process started.
 func (a *Agent) startAll() {
 	a.toldRun = true
 	err := a.identify()
-	if err == nil {
+	if err == nil && a.crew != nil {
 		err = a.crew.start()
 	}
 	if err == nil && a.head != nil {
@@ -381,6 +428,9 @@ func (a *Agent) identify() (err error) {
 			h.networks = h.Networks
 			a.crew.job.networks = a.networksOf(h)
 		}
+	}
+	if a.crew == nil {
+		return nil
 	}
 	for _, m := range a.crew.children {
 		if m.credentials, err = a.credentialsOf(a.processes[m.index]); err != nil {
@@ -451,15 +501,28 @@ func (a *Agent) finish() {
 	if a.feeding != nil {
 		a.feeding.give(0, true)
 	}
+	if a.deputy != nil {
+		a.pronounce()
+		a.speaker.close()
+		a.partFromFront()
+		a.sayOver()
+		a.spool.close()
+	}
 	if a.head != nil {
 		a.head.close()
+	}
+	if a.typing != nil {
+		a.typing.close()
+		a.job.Stdin.Close()
 	}
 	if a.buddies != nil {
 		a.buddies.close()
 	}
 	a.endMetrics()
-	a.asked.Close()
-	a.crew.close()
+	if a.crew != nil {
+		a.asked.Close()
+		a.crew.close()
+	}
 	if a.job.Reaper {
 		endOrphans()
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,7 @@ type buddies struct {
 	mu      sync.Mutex // guards what follows
 	dir     string     // of the job, on this host; empty before there is one
 	closed  bool
+	doors   map[string]func(c *tls.Conn, from identity.Name) // by protocol: where a job outlives its head
 	shelves map[life]*shelf
 	forgot  map[int]uint32 // by rank: lives before this epoch have no files here
 	guests  map[net.Conn]int
@@ -105,25 +107,59 @@ func (b *buddies) accept() {
 				return
 			}
 			b.listener.Member(c.RemoteAddr())
-			b.keep(conn) // its end is for who sends to see
+			b.serve(conn)
 		})
 	}
 }
 
-// greet makes sure that another agent of the job is at the other end of c.
+// serve is a connection of somebody who is of the job. Its end is for who made it to see.
+func (b *buddies) serve(conn *tls.Conn) {
+	protocol := conn.ConnectionState().NegotiatedProtocol
+	if protocol == "" {
+		b.keep(conn)
+		return
+	}
+	b.mu.Lock()
+	door := b.doors[protocol]
+	b.mu.Unlock()
+	if name, err := b.identity.Verify(conn.ConnectionState().PeerCertificates[0]); err == nil && door != nil {
+		door(conn, name)
+	}
+}
+
+// open has connections of a protocol served by f, in a goroutine each, until it returns
+// or close.
+func (b *buddies) open(protocol string, f func(c *tls.Conn, from identity.Name)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doors == nil {
+		b.doors = map[string]func(*tls.Conn, identity.Name){}
+	}
+	b.doors[protocol] = f
+}
+
+// greet makes sure that another agent of the job is at the other end of c, or, for that
+// protocol, who shows the job to its user.
 func (b *buddies) greet(c net.Conn) (*tls.Conn, error) {
 	persist(c)
 	c.SetDeadline(time.Now().Add(shakeTime))
-	conn := tls.Server(c, b.identity.TLS())
+	config := b.identity.TLS()
+	config.NextProtos = []string{control.ProtocolHead, control.ProtocolRaft, control.ProtocolFront}
+	conn := tls.Server(c, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, err
 	}
 	name, err := b.identity.Verify(conn.ConnectionState().PeerCertificates[0])
-	if err == nil && name.Role != identity.Agent {
+	front := conn.ConnectionState().NegotiatedProtocol == control.ProtocolFront
+	if err == nil && (front != (name.Role == identity.Front) || !front && name.Role != identity.Agent) {
 		err = fmt.Errorf("%v is no agent", name)
 	}
 	c.SetDeadline(time.Time{})
-	if err == nil && !b.admit(c, name.Index) {
+	index := name.Index
+	if front {
+		index = -1
+	}
+	if err == nil && !b.admit(c, index) {
 		err = net.ErrClosed
 	}
 	if err == nil { // it may have been fenced since
@@ -179,6 +215,9 @@ func (b *buddies) do(m control.ToAgent) {
 func (b *buddies) meet(to control.Buddy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.to.Agent == to.Agent && slices.Equal(b.to.Addrs, to.Addrs) {
+		return // another head says it again
+	}
 	b.to = to
 	b.turn++
 	for r := range b.saved {

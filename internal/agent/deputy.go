@@ -30,17 +30,18 @@ type deputy struct {
 	boot     control.Boot
 	guard    []string // the command that is one
 	identity *identity.Identity
-	conn     *patient
+	line     *line    // to the head; owned by serve
 	copies   *buddies // nil where the job does not outlive hosts
-	from     *control.Conn[control.FromAgent]
-	to       *control.Conn[control.ToAgent]
+	books    books
+	office   office // where the job outlives its head
 	launches launcher
 	crew     *crew   // nil before there are orders to run; set by serve
+	running  bool    // there were
 	input    *feeder // of the process that reads; nil if it is not here
 	asked    *net.UnixListener
 	wg       sync.WaitGroup
 	orphaned chan struct{} // closed when who started this agent has ended
-	over     chan struct{} // closed when the connection has ended
+	over     chan struct{} // closed when the job has ended for this agent
 
 	metrics   *metrics.Server // nil: none
 	strangers atomic.Uint64   // connections of processes that were refused
@@ -60,10 +61,13 @@ type stdio struct {
 
 // Deputy is the agent that another started on this host: it reads its orders
 // from in, and returns its exit code. What it cannot tell the job's first agent
-// it writes to errs. guard is as in Job.
-func Deputy(in io.Reader, errs io.Writer, guard []string) int {
-	d := &deputy{guard: guard, orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
-	if err := d.join(in); err != nil {
+// it writes to errs. guard is as in Job. Of a job that outlives its head it may be
+// the first agent, or become the head; then it tells who started it on out, as a Begun.
+func Deputy(in io.Reader, out, errs io.Writer, guard []string) int {
+	d := &deputy{guard: guard, books: newBooks(), orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+	if err := d.join(in, out); errors.Is(err, errBegun) {
+		return codeAgent
+	} else if err != nil {
 		fmt.Fprintln(errs, agentMark+oneLine(err))
 		return codeAgent
 	}
@@ -73,7 +77,7 @@ func Deputy(in io.Reader, errs io.Writer, guard []string) int {
 
 // join reads the orders, passes on those for others, and connects to the job's
 // first agent.
-func (d *deputy) join(in io.Reader) error {
+func (d *deputy) join(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(io.LimitReader(in, 64<<20))
 	orders, err := lines.ReadBytes('\n')
 	if err != nil {
@@ -85,38 +89,58 @@ func (d *deputy) join(in io.Reader) error {
 	if d.boot.Version != control.AgentVersion {
 		return fmt.Errorf("its mpivrun speaks version %d of the protocol of agents, the job's %d: install the same on all hosts", control.AgentVersion, d.boot.Version)
 	}
-	if d.identity, err = d.boot.Credentials.Open(); err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
 	go func() { // reads until this operating-system process ends, or who started it
 		io.Copy(io.Discard, lines)
 		close(d.orphaned)
-		stop(errOrphaned)
+		if len(d.boot.First) == 0 {
+			stop(errOrphaned)
+		}
 	}()
-	l, err := d.dial(ctx)
-	if err != nil {
+	if len(d.boot.First) > 0 {
+		if err := d.begin(out); err != nil {
+			return err
+		}
+	} else if d.identity, err = d.boot.Credentials.Open(); err != nil {
 		return err
 	}
-	d.conn, d.to, d.from = l.conn, l.to, control.NewConn[control.FromAgent](l.conn)
-	joined := control.Joined{
-		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
-		System: runtime.GOOS + "/" + runtime.GOARCH,
-	}
-	if d.boot.Crashes {
+	d.books.outlive = d.boot.Outlive
+	d.office.init(d)
+	if d.boot.Crashes && d.copies == nil {
 		if d.copies, err = newBuddies(d.identity, d.say); err != nil {
 			return err
 		}
-		joined.Copies = d.copies.port()
 	}
-	if err := d.from.Send(control.FromAgent{Joined: &joined}); err != nil {
+	l, err := d.dial(ctx)
+	if err == nil {
+		d.line = l
+		err = l.from.Send(control.FromAgent{Joined: new(d.joined())})
+	}
+	if err != nil {
+		d.office.close()
+		if d.copies != nil {
+			d.copies.close()
+		}
 		return err
 	}
+	d.books.up.Store(l)
 	for _, b := range tree(d.boot.Children) {
 		d.launches.start(b, func(f control.LaunchFailed) { d.say(control.FromAgent{LaunchFailed: &f}) })
 	}
 	return nil
+}
+
+// joined is who this agent is.
+func (d *deputy) joined() control.Joined {
+	j := control.Joined{
+		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
+		System: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if d.copies != nil {
+		j.Copies = d.copies.port()
+	}
+	return j
 }
 
 var errOrphaned = errors.New("what started it there has ended")
@@ -204,10 +228,17 @@ func (d *deputy) try(ctx context.Context, addr string) (*line, error) {
 	}
 }
 
-// A line is a connection to the job's first agent, which has let us in.
+// A line is a connection to the job's head, which has let us in.
 type line struct {
 	conn *patient
+	from *control.Conn[control.FromAgent]
 	to   *control.Conn[control.ToAgent]
+	term uint64 // of the head
+}
+
+func newLine(c *tls.Conn) *line {
+	conn := &patient{Conn: c}
+	return &line{conn: conn, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
 }
 
 func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
@@ -216,9 +247,12 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 		return nil, err
 	}
 	persist(raw)
-	conn := &patient{Conn: tls.Client(raw, d.identity.TLS())}
-	l := &line{conn, control.NewConn[control.ToAgent](conn)}
-	if err := l.greet(ctx, d.identity); err != nil {
+	config := d.identity.TLS()
+	if d.boot.Outlive {
+		config.NextProtos = []string{control.ProtocolHead}
+	}
+	l := newLine(tls.Client(raw, config))
+	if err := l.greet(ctx, d.identity, d.boot.Leads); err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
@@ -227,20 +261,28 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 
 // greet makes sure that the other end is the job's first agent, and that it has
 // let us in: of TLS, this side's part is over before that is decided.
-func (l *line) greet(ctx context.Context, own *identity.Identity) error {
+func (l *line) greet(ctx context.Context, own *identity.Identity, first int) error {
 	if err := l.conn.HandshakeContext(ctx); err != nil {
 		return err
 	}
 	name, err := own.Verify(l.conn.ConnectionState().PeerCertificates[0])
-	if err == nil && (name.Role != identity.Agent || name.Index != 0) {
+	if err == nil && (name.Role != identity.Agent || name.Index != first) {
 		err = fmt.Errorf("%v is not the job's first agent", name)
 	}
 	if err != nil {
 		return err
 	}
+	return l.admitted(ctx)
+}
+
+// admitted waits until the other end has let us in.
+func (l *line) admitted(ctx context.Context) error {
 	until, _ := ctx.Deadline()
 	l.conn.SetReadDeadline(until)
-	_, err = l.to.Receive()
+	m, err := l.to.Receive()
+	if m.Alive != nil {
+		l.term = m.Alive.Term
+	}
 	return err
 }
 
@@ -274,16 +316,30 @@ func (d *deputy) serve() {
 			}
 		}
 	})
-	d.conn.wait(d.boot.Silence)
+	for d.line != nil {
+		d.heed(d.line)
+		d.line = d.office.next()
+	}
+	close(d.over)
+	d.leave()
+}
+
+// heed does what the head says until the connection ends.
+func (d *deputy) heed(l *line) {
+	l.conn.wait(d.boot.Silence)
 	for {
-		m, err := d.to.Receive()
+		m, err := l.to.Receive()
 		if err != nil {
+			break
+		}
+		if m.Over != nil {
+			d.office.end()
 			break
 		}
 		d.do(m)
 	}
-	close(d.over)
-	d.leave()
+	l.conn.Close()
+	d.books.lost()
 }
 
 // beat says that this agent is alive.
@@ -302,17 +358,13 @@ func (d *deputy) beat() {
 
 // quit ends the connection and says why, if that can be said.
 func (d *deputy) quit(reason string) {
-	d.conn.SetWriteDeadline(time.Now().Add(quitTime))
-	d.say(control.FromAgent{Leaving: &control.Leaving{Reason: reason}})
-	d.to.Close()
+	d.office.end()
+	d.books.quit(reason)
 }
-
-// quitTime is how long the last word of an agent may take.
-const quitTime = time.Second
 
 // leave ends what is left of the job on this host.
 func (d *deputy) leave() {
-	d.conn.Close()
+	d.office.close()
 	d.mu.Lock()
 	for _, w := range d.windows {
 		w.give(0, true)
@@ -343,7 +395,7 @@ func (d *deputy) leave() {
 
 // say tells the first agent something. If that cannot be, its connection has
 // ended, and serve sees it.
-func (d *deputy) say(m control.FromAgent) { d.from.Send(m) }
+func (d *deputy) say(m control.FromAgent) { d.books.say(m) }
 
 // do does what the first agent said.
 func (d *deputy) do(m control.ToAgent) {
@@ -351,7 +403,9 @@ func (d *deputy) do(m control.ToAgent) {
 	case m.Run != nil:
 		d.run(*m.Run)
 	case m.Taken != nil:
-		d.window(stdio{m.Taken.Process, m.Taken.Stderr}).give(m.Taken.Bytes, m.Taken.Broken)
+		of := stdio{m.Taken.Process, m.Taken.Stderr}
+		d.books.taken(of, m.Taken.Bytes)
+		d.window(of).give(m.Taken.Bytes, m.Taken.Broken)
 	case m.Answer != nil:
 		d.mu.Lock()
 		reply := d.answers[m.Answer.ID]
@@ -364,7 +418,9 @@ func (d *deputy) do(m control.ToAgent) {
 		if d.copies != nil {
 			d.copies.do(m)
 		}
-	case d.crew == nil: // what follows is about processes
+	case m.Voters != nil:
+		d.office.vote(*m.Voters)
+	case !d.running: // what follows is about processes
 	case m.Spawn != nil:
 		if err := d.add(d.crew, *m.Spawn); err != nil {
 			d.forked(m.Spawn.Index, 0, err)
@@ -375,13 +431,14 @@ func (d *deputy) do(m control.ToAgent) {
 		for _, c := range d.crew.all() {
 			s := *m.Start
 			s.Process = c.index
-			c.send(control.Message{Start: &s})
+			d.tell(c.index, control.Message{Start: &s})
 		}
 	case m.Tell != nil && m.Tell.Message != nil:
 		d.tell(m.Tell.Process, *m.Tell.Message)
 	case m.Kill != nil:
 		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
 	case m.Input != nil && d.input != nil:
+		d.books.input(m.Input.Process, len(m.Input.Data))
 		d.input.add(m.Input.Data, m.Input.End)
 	}
 }
@@ -389,9 +446,32 @@ func (d *deputy) do(m control.ToAgent) {
 // tell hands a process what the first agent says to it. One that does not read
 // is ended by a signal when it must stop.
 func (d *deputy) tell(process int, m control.Message) {
+	d.books.told(process, m)
 	if !d.crew.send(process, m) && m.Stop != nil {
 		d.crew.kill(process, syscall.SIGTERM)
 	}
+}
+
+// house makes what the processes here need, and where mpivrun finds the job.
+func (d *deputy) house() error {
+	if d.crew != nil {
+		return nil
+	}
+	c, err := newCrew(crewJob{name: d.boot.Job, runtime: RuntimeDir(), guard: d.guard}, d)
+	if err != nil {
+		return err
+	}
+	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(c.dir.path, askName), Net: "unix"}); err != nil {
+		c.close()
+		return err
+	}
+	d.crew = c
+	d.buried.Store(c)
+	if d.copies != nil {
+		d.copies.home(c.dir.path)
+	}
+	c.wg.Go(func() { c.accept(d.asked, d.question) })
+	return nil
 }
 
 // run starts this host's processes.
@@ -401,18 +481,14 @@ func (d *deputy) run(r control.Run) {
 			d.forked(s.Index, 0, err)
 		}
 	}
-	c, err := newCrew(crewJob{
-		name: d.boot.Job, runtime: RuntimeDir(), token: r.Token, networks: r.Networks, options: r.Options, bind: r.Bind, guard: d.guard,
-	}, d)
-	if err != nil {
+	if err := d.house(); err != nil {
 		fail(err)
 		return
 	}
-	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(c.dir.path, askName), Net: "unix"}); err != nil {
-		c.close()
-		fail(err)
-		return
-	}
+	d.running = true
+	c := d.crew
+	c.job.token, c.job.networks, c.job.options, c.job.bind = r.Token, r.Networks, r.Options, r.Bind
+	var err error
 	for _, s := range r.Processes {
 		if err = d.add(c, s); err != nil {
 			break
@@ -421,11 +497,6 @@ func (d *deputy) run(r control.Run) {
 	if err == nil {
 		err = c.start()
 	}
-	d.crew = c
-	if d.copies != nil {
-		d.copies.home(c.dir.path)
-	}
-	d.buried.Store(c)
 	if err != nil {
 		fail(err)
 		return
@@ -433,7 +504,6 @@ func (d *deputy) run(r control.Run) {
 	if r.Options.Paths > 0 {
 		c.wg.Go(func() { c.readHost(d.copies, func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) }) })
 	}
-	c.wg.Go(func() { c.accept(d.asked, d.question) })
 	if r.Metrics != "" {
 		d.serveMetrics(r.Metrics)
 	}
@@ -567,6 +637,9 @@ func (d *deputy) question(c *net.UnixConn) {
 	var q json.RawMessage
 	if json.NewDecoder(c).Decode(&q) != nil {
 		return
+	}
+	for end := time.Now().Add(questionTime / 2); d.books.up.Load() == nil && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond) // there is no head, for the moment
 	}
 	id := d.questions.Add(1)
 	reply := make(chan []byte, 1)

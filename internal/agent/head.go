@@ -35,8 +35,10 @@ type head struct {
 	a        *Agent
 	identity *identity.Identity
 	listener *gate.Gate
-	launches launcher
+	launches *launcher
 	wg       sync.WaitGroup
+	port     int    // where agents connect
+	term     uint64 // of this head's election; 0: it was not elected
 
 	refused int // owned by the Agent's loop
 
@@ -56,7 +58,7 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return err
 	}
-	h := &head{a: a, conns: map[net.Conn]bool{}}
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}}
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}
@@ -71,7 +73,9 @@ func (a *Agent) openHead() error {
 			return err
 		}
 		a.buddies.home(a.crew.dir.path)
+		a.copies = true
 	}
+	h.port = h.listener.Addr().(*net.TCPAddr).Port
 	a.head = h
 	h.wg.Go(h.accept)
 	return nil
@@ -178,14 +182,18 @@ func (h *head) close() {
 		c.Close()
 	}
 	h.mu.Unlock()
-	h.listener.Close()
+	if h.listener != nil {
+		h.listener.Close()
+	}
 	h.wg.Wait()
-	h.launches.close()
+	if h.a.deputy == nil { // or what it started may outlive it
+		h.launches.close()
+	}
 }
 
 // addresses is where this host can be reached, as far as is known here.
 func (h *head) addresses() []string {
-	port := strconv.Itoa(h.listener.Addr().(*net.TCPAddr).Port)
+	port := strconv.Itoa(h.port)
 	var global, loopback []string
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -210,13 +218,16 @@ func (a *Agent) launchAll() {
 	boots := make([]control.Boot, 0, len(a.hosts))
 	command, err := a.agentCommand()
 	for _, h := range a.hosts {
-		if h.here || len(h.processes) == 0 || err != nil {
+		if h.here || len(h.processes) == 0 || err != nil || a.deputy != nil && h.index == a.own() {
 			continue
 		}
 		b := control.Boot{
 			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
 			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
-			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.buddies != nil, Outlives: a.buddies != nil || a.job.Options.Survive == "report",
+			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.copies, Outlives: a.copies || a.job.Options.Survive == "report", Outlive: a.deputy != nil,
+		}
+		if b.Outlive {
+			b.Leads = a.own() + 1
 		}
 		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
 		boots = append(boots, b)

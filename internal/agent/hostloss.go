@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -39,7 +40,7 @@ type stored struct {
 
 // outlives tells whether the job goes on when a host is lost.
 func (a *Agent) outlives() bool {
-	return a.buddies != nil && a.toldStart && !a.ending && !a.mourning && a.interrupts == 0
+	return a.copies && a.toldStart && !a.ending && !a.mourning && a.interrupts == 0
 }
 
 // ofCopies is told by this host's buddies what agents of others say in a message.
@@ -110,7 +111,7 @@ func (a *Agent) takes(h *host) control.Buddy {
 // tellOfCopies tells the agent of h.
 func (a *Agent) tellOfCopies(h *host, m control.ToAgent) {
 	if r, elsewhere := h.place.(*remote); elsewhere {
-		r.tell(m)
+		r.order(m)
 	} else {
 		a.buddies.do(m)
 	}
@@ -124,7 +125,7 @@ func (a *Agent) copied() bool {
 			able++
 		}
 	}
-	return a.buddies != nil && (able > 1 || a.survival.copied)
+	return a.copies && (able > 1 || a.survival.copied)
 }
 
 // store notes where a snapshot is. Of a life there is one file on a host; lives before
@@ -193,6 +194,7 @@ func (a *Agent) savedBefore(rank int, m control.Saved) {
 func (a *Agent) cover(p *process, rank int, v version) {
 	if a.survival.covered[rank].before(v) {
 		a.survival.covered[rank] = v
+		a.record(ledger.Entry{Covered: &ledger.Covered{Rank: rank, Version: ledger.Version{Epoch: v.epoch, Number: v.number}}})
 	}
 	p.send(control.Message{Covered: &control.Covered{Rank: rank, Epoch: v.epoch, Number: v.number}})
 }

@@ -217,7 +217,7 @@ func (l *launcher) run(words []string, boots []control.Boot, failed func(control
 		// The command gets a signal when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		exit, err := l.wait(words, append(line, '\n'), said)
+		exit, err := l.wait(words, append(line, '\n'), said, boots[0].Outlive)
 		text := said.String()
 		if err != nil {
 			text = err.Error()
@@ -229,11 +229,14 @@ func (l *launcher) run(words []string, boots []control.Boot, failed func(control
 }
 
 // wait runs the command and returns its exit code; -1 with an error where it did
-// not run.
-func (l *launcher) wait(words []string, input []byte, said *tail) (exit int, err error) {
+// not run. Unless it is to outlive this agent it is killed with it.
+func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) (exit int, err error) {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if !outlive {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	cmd.WaitDelay = drainTime
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -167,7 +167,9 @@ func (a *Agent) beginPolicy() {
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
 	a.tellHosts()
 	for _, p := range a.processes {
-		a.tellPolicy(leader.ProcessReady{Place: p.place()})
+		if p.joined && !p.judged {
+			a.tellPolicy(leader.ProcessReady{Place: p.place()})
+		}
 	}
 	if a.job.Options.Paths > 0 {
 		for _, h := range a.hosts {

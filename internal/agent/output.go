@@ -27,6 +27,8 @@ type stream struct {
 	prompt  bool   // the beginning of a line is passed on when no more comes: it may be a question
 	last    *tail  // keeps the last lines; nil: nobody needs them
 
+	end int64 // of what is passed, in all that the process has written; 0: not known. Guarded by screen.mu
+
 	left   atomic.Bool // the process has ended
 	broken atomic.Bool // w takes no more
 
@@ -40,7 +42,10 @@ const (
 )
 
 // pass writes p. A last line without its end stays open.
-func (s *stream) pass(p []byte) error {
+func (s *stream) pass(p []byte) error { return s.passUpTo(p, 0) }
+
+// passUpTo is pass of what ends there in the output of the process.
+func (s *stream) passUpTo(p []byte, end int64) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -48,7 +53,9 @@ func (s *stream) pass(p []byte) error {
 	sc := s.screen
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
+	s.end = end
 	if sc.open != nil && sc.open != s {
+		sc.open.end = 0
 		if _, err := sc.open.w.Write([]byte{'\n'}); err != nil {
 			return err
 		}

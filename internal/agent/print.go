@@ -23,6 +23,7 @@ type printed struct {
 	p      *process
 	stderr bool
 	data   []byte
+	end    int64 // of data, in the output
 }
 
 func (w *printer) init(r *remote) {
@@ -96,7 +97,7 @@ func (w *printer) print(x printed) {
 	if x.stderr {
 		s = x.p.streams[1]
 	}
-	if !s.broken.Load() && s.pass(x.data) != nil {
+	if !s.broken.Load() && s.passUpTo(x.data, x.end) != nil {
 		s.broken.Store(true)
 	}
 	w.took(x)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/waits"
 )
@@ -35,6 +36,7 @@ type Answer struct {
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
 	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
+	Pass        *control.Pass      `json:",omitempty"` // attach: lets who shows the job in. Nil: mpivrun shows it
 	Silent      []int              `json:",omitempty"` // ranks whose process did not answer in time
 }
 
@@ -97,6 +99,20 @@ func (a *Agent) moveAsked(q Question, reply chan<- Answer) {
 	})
 }
 
+// attachAsked lets who asked show the job.
+func (a *Agent) attachAsked(reply chan<- Answer) {
+	if a.deputy == nil {
+		reply <- Answer{}
+		return
+	}
+	p, err := a.passFor()
+	if err != nil {
+		reply <- Answer{Error: err.Error()}
+		return
+	}
+	reply <- Answer{Pass: &p}
+}
+
 // answer answers q, once.
 func (a *Agent) answer(q Question, reply chan<- Answer) {
 	switch q.Op {
@@ -113,6 +129,8 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
 			reply <- Answer{Explanation: &e, Audit: a.audit(), Proven: proven, Silent: ranksOf(silent)}
 		})
+	case "attach":
+		a.attachAsked(reply)
 	case "move":
 		a.moveAsked(q, reply)
 	case "drain", "cordon", "uncordon":

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 )
 
 // What becomes of ranks whose process is lost, alone or with its host: they are stranded
@@ -161,14 +162,18 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 	s.lost = nil
 	gone := s.stranded
 	s.stranded = nil
+	entry := ledger.Recovered{Epoch: s.epoch, Lost: slices.Clone(place.Lost)}
 	for _, x := range gone {
 		place.Lost = append(place.Lost, x.p.index)
+		entry.Lost = append(entry.Lost, x.p.index)
 		ranks := x.p.ranks
 		x.p.ranks = nil
 		for _, r := range ranks {
 			delete(s.fetching, r)
 			to := targets[r]
 			to.ranks = []int{r}
+			st := stores[r]
+			entry.Ranks = append(entry.Ranks, ledger.Revived{Rank: r, Process: to.index, From: ledger.Version{Epoch: st.epoch, Number: st.number}, File: st.file})
 			place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})
 			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true, Snapshot: stores[r].number}})
 			from := "from the beginning"
@@ -181,6 +186,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			a.warn("%s: rank %d goes on %s in process %d%s", x.why.text, r, from, to.index, a.onHost(to))
 		}
 	}
+	a.record(ledger.Entry{Recovered: &entry})
 	for _, q := range a.members() {
 		own := place
 		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
@@ -216,8 +222,10 @@ func (a *Agent) breakMoves(p *process, why string) {
 			continue
 		}
 		other.condemned = true
+		a.record(ledger.Entry{Condemned: &ledger.Condemned{Process: other.index}})
 		if !m.came {
 			a.survival.void = append(a.survival.void, m.epoch)
+			a.record(ledger.Entry{Void: &ledger.Void{Epoch: m.epoch}})
 		}
 		a.endMove(m, fmt.Errorf("a process that takes part has died: %s", why))
 		if other.exited {

@@ -19,6 +19,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -55,12 +56,13 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	r.conn.Limit(control.FromAgentBytes)
 	r.printer.init(r)
-	if r.to.Send(control.ToAgent{Alive: &control.Alive{}}) != nil { // it is let in
+	if r.to.Send(control.ToAgent{Alive: &control.Alive{Term: h.term}}) != nil { // it is let in
 		return
 	}
 	c.SetReadDeadline(time.Now().Add(shakeTime))
 	first, err := r.conn.Receive()
-	if err != nil || first.Joined == nil {
+	again := first.Rejoined != nil && h.a.deputy != nil
+	if err != nil || first.Joined == nil && !again {
 		return
 	}
 	here := ""
@@ -72,7 +74,13 @@ func (h *head) serve(c *tls.Conn, index int) {
 		there = at.IP.String()
 	}
 	accepted := make(chan bool, 1)
-	h.a.post(func() { accepted <- h.a.joined(r, *first.Joined, here, there) })
+	if again {
+		h.wg.Go(r.write)
+		defer r.end(errors.New("it was not taken in again"))
+		h.a.post(func() { h.a.rejoined(r, *first.Rejoined, there, accepted) })
+	} else {
+		h.a.post(func() { accepted <- h.a.joined(r, *first.Joined, here, there) })
+	}
 	select {
 	case ok := <-accepted:
 		if !ok {
@@ -81,7 +89,9 @@ func (h *head) serve(c *tls.Conn, index int) {
 	case <-h.a.done:
 		return
 	}
-	h.wg.Go(r.write)
+	if !again {
+		h.wg.Go(r.write)
+	}
 	h.wg.Go(r.printer.run)
 	heard.wait(h.a.job.Silence)
 	for {
@@ -138,14 +148,23 @@ func (r *remote) tell(m control.ToAgent) bool {
 	}
 }
 
-func (r *remote) startRanks(_ []int, s control.Start) { r.tell(control.ToAgent{Start: &s}) }
+// order tells m when all that was decided before is agreed on. It is for the loop.
+func (r *remote) order(m control.ToAgent) bool {
+	if !r.a.pending() {
+		return r.tell(m)
+	}
+	r.a.agreed(func() { r.tell(m) })
+	return true
+}
+
+func (r *remote) startRanks(_ []int, s control.Start) { r.order(control.ToAgent{Start: &s}) }
 
 func (r *remote) send(process int, m control.Message) bool {
-	return r.tell(control.ToAgent{Tell: &control.Said{Process: process, Message: &m}})
+	return r.order(control.ToAgent{Tell: &control.Said{Process: process, Message: &m}})
 }
 
 func (r *remote) kill(process int, sig syscall.Signal) {
-	r.tell(control.ToAgent{Kill: &control.Kill{Process: process, Signal: int(sig)}})
+	r.order(control.ToAgent{Kill: &control.Kill{Process: process, Signal: int(sig)}})
 }
 
 // heard passes on what the agent said. It may speak of processes on its host
@@ -160,7 +179,7 @@ func (r *remote) heard(m control.FromAgent) {
 	switch {
 	case m.Output != nil:
 		if p := r.process(m.Output.Process); p != nil {
-			if r.drained[p.index] || len(m.Output.Data) == 0 || !r.printer.add(printed{p: p, stderr: m.Output.Stderr, data: m.Output.Data}) {
+			if r.drained[p.index] || len(m.Output.Data) == 0 || !r.printer.add(printed{p: p, stderr: m.Output.Stderr, data: m.Output.Data, end: m.Output.Ends}) {
 				r.end(fmt.Errorf("it sent more of %s than it may", p.who()))
 			}
 		}
@@ -283,10 +302,11 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	}
 	h.place, h.cores, h.copies = r, min(max(j.Cores, 1), coresMost), j.Copies
 	h.networks = h.Networks
-	if len(h.networks) == 0 {
+	own := a.deputy != nil && h.index == a.own()
+	if len(h.networks) == 0 && !own {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
 	}
-	if a.hereAddress == "" {
+	if a.hereAddress == "" && !own {
 		a.hereAddress = here
 	}
 	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: j.PID, Cores: j.Cores, Address: there}})
@@ -296,8 +316,37 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 			return true
 		}
 	}
+	a.allJoined()
 	a.startAll()
 	return true
+}
+
+// joinedHost is what the next head has to know of a host.
+type joinedHost struct {
+	Networks []control.Network
+	Cores    int
+	Copies   int
+}
+
+// allJoined writes down where the agents are, and has some of them decide together.
+func (a *Agent) allJoined() {
+	if a.deputy == nil {
+		return
+	}
+	for i, h := range a.hosts {
+		if !h.able() {
+			continue
+		}
+		if len(h.networks) == 0 {
+			h.networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
+		}
+		text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies})
+		if err != nil {
+			panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
+		}
+		a.record(ledger.Entry{Joined: &ledger.Joined{Host: i, Agent: text}})
+	}
+	a.foundVoters()
 }
 
 // coresMost is how many cores a host is believed to have.
@@ -341,7 +390,7 @@ func (a *Agent) runElsewhere() error {
 			}
 			run.Processes = append(run.Processes, s)
 		}
-		h.place.(*remote).tell(control.ToAgent{Run: &run})
+		h.place.(*remote).order(control.ToAgent{Run: &run})
 		for _, i := range h.processes {
 			if p := a.processes[i]; p.reads {
 				a.feed(p)
@@ -369,7 +418,7 @@ func (r *remote) spawn(p *process) error {
 	if err != nil {
 		return err
 	}
-	r.tell(control.ToAgent{Spawn: &s})
+	r.order(control.ToAgent{Spawn: &s})
 	return nil
 }
 
@@ -417,6 +466,7 @@ func (a *Agent) hostLost(h *host, why error) {
 		return
 	}
 	h.lost = true
+	a.record(ledger.Entry{HostLost: &ledger.HostLost{Host: h.index}})
 	reported := a.reports()
 	outlived := reported || a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
@@ -457,6 +507,7 @@ func (a *Agent) hostLost(h *host, why error) {
 		a.declare(verdict{code: 1, text: text}, lost...)
 	case outlived:
 		a.goOnWithout(h, lost, text)
+		a.reelect()
 	}
 }
 

@@ -106,6 +106,9 @@ func makeJobDir(dir, name string) (*jobDir, error) {
 	return &jobDir{path, lock}, nil
 }
 
+// name is what the job is called here.
+func (d *jobDir) name() string { return filepath.Base(d.path) }
+
 func (d *jobDir) remove() {
 	os.RemoveAll(d.path)
 	d.lock.Close()
@@ -142,6 +145,9 @@ func clean(dir string) (alive []string) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
+		if ended(path) {
+			continue
+		}
 		if abandoned(path) {
 			os.RemoveAll(path)
 		} else {

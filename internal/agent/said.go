@@ -6,6 +6,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 )
 
 // said is told what p said; nil: it has ended its connection, in dying or
@@ -104,6 +105,7 @@ func (a *Agent) startRanks() {
 		}
 	}
 	start := a.startOf()
+	a.record(ledger.Entry{Started: &ledger.Started{Copied: a.survival.copied}})
 	for _, h := range a.hosts {
 		if len(h.processes) > 0 {
 			h.place.startRanks(h.processes, start)
@@ -154,6 +156,7 @@ func (a *Agent) letGo() {
 		return
 	}
 	a.calm()
+	a.record(ledger.Entry{Verdict: &ledger.Verdict{}})
 	for _, p := range a.processes {
 		if p.joined { // others are told when they have
 			p.send(control.Message{Stop: &control.Stop{}})

@@ -14,7 +14,7 @@ import (
 
 // linkQueue is how many messages may wait for a process that does not read.
 // When it is full a question is not asked, and who must stop is signalled.
-const linkQueue = 16
+const linkQueue = 256
 
 // A link is the connection of a process, for who sends.
 type link struct {

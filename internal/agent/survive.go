@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 )
 
 // Ranks come and go: here is what the first agent does about it. The map is who has
@@ -197,6 +198,7 @@ func (a *Agent) refill() {
 			a.warn("start a spare process: %v", err)
 			return
 		}
+		a.record(ledger.Entry{Added: new(a.added(p))})
 		a.processes = append(a.processes, p)
 		all := a.processes
 		a.known.Store(&all)
@@ -301,6 +303,7 @@ func (a *Agent) moveTo(rank int, from, to *process, told func(error)) *move {
 	s.epoch++
 	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: told}
 	s.moving[rank] = m
+	a.record(ledger.Entry{Moving: &ledger.Moving{Rank: rank, From: from.index, To: to.index, Epoch: m.epoch}})
 	from.send(control.Message{Depart: &control.Depart{Rank: rank, To: to.index, Epoch: m.epoch, Patience: movePatience}})
 	return m
 }
@@ -336,6 +339,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	mv := a.survival.moving[m.Rank]
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
 		mv.came, a.survival.changed = true, time.Now()
+		a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.Epoch}})
 		if m.Saved != nil {
 			a.savedBefore(m.Rank, *m.Saved)
 		}
@@ -376,6 +380,7 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 	if mv := a.survival.moving[m.Rank]; mv != nil && mv.from == p && mv.epoch == m.Epoch {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
 		a.survival.void = append(a.survival.void, mv.epoch)
+		a.record(ledger.Entry{Void: &ledger.Void{Epoch: mv.epoch}})
 		a.endMove(mv, errors.New(m.Reason))
 		a.voidMaps()
 		a.goOn() // a process is free
@@ -384,6 +389,9 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 
 func (a *Agent) endMove(m *move, err error) {
 	delete(a.survival.moving, m.rank)
+	if m.came {
+		a.record(ledger.Entry{MoveEnded: &ledger.MoveEnded{Epoch: m.epoch}})
+	}
 	a.survival.changed = time.Now()
 	m.told(err)
 }

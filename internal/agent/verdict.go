@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -55,6 +56,7 @@ func (a *Agent) fail(v verdict) {
 		return
 	}
 	a.ending, a.code = true, v.code
+	a.record(ledger.Entry{Verdict: &ledger.Verdict{Code: v.code, Text: v.text}})
 	a.emit(events.Event{Kind: events.JobVerdict, Text: v.text + v.scene, Verdict: &events.Verdict{Code: v.code}})
 	if a.doubt != nil && v.by != a.doubt.by {
 		a.detail("and before that: %s", a.doubt.text)

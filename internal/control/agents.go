@@ -8,7 +8,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 3
+const AgentVersion = 4
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -27,6 +27,9 @@ type Boot struct {
 	Silence     time.Duration // for how long nothing may be heard of the first agent, or of this one
 	Crashes     bool          // ranks go on elsewhere: the agent keeps copies for others
 	Outlives    bool          // the job outlives hosts: the agent lives on when who started it ends
+	Outlive     bool          // the job outlives its head, too: without one the agent looks for the next
+	Leads       int           // the agent that is the head for now, where Outlive is set
+	First       []byte        `json:",omitempty"` // for the agent that is to be the job's first head: the job
 }
 
 // A FromAgent is what an agent says to the job's first. Exactly one field is set.
@@ -47,12 +50,13 @@ type FromAgent struct {
 	Metrics      *Metrics      `json:",omitempty"`
 	Holds        *Holds        `json:",omitempty"`
 	Uncopied     *Uncopied     `json:",omitempty"`
+	Rejoined     *Rejoined     `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
-// A ToAgent is what the job's first agent says to another. Exactly one field is
-// set. The end of the connection is the end of the job: the agent kills what is
-// left there.
+// A ToAgent is what the job's head says to an agent. Exactly one field is set. Unless
+// the job outlives its head, the end of the connection is the end of the job: the agent
+// kills what is left there.
 type ToAgent struct {
 	Run    *Run      `json:",omitempty"`
 	Spawn  *Spawn    `json:",omitempty"` // one more, after Run
@@ -65,6 +69,8 @@ type ToAgent struct {
 	Buddy  *Buddy    `json:",omitempty"`
 	Copy   *Copy     `json:",omitempty"`
 	Fence  *Fence    `json:",omitempty"`
+	Voters *Voters   `json:",omitempty"`
+	Over   *Over     `json:",omitempty"`
 	Alive  *Alive    `json:",omitempty"`
 }
 
@@ -135,7 +141,8 @@ type Output struct {
 	Process int
 	Stderr  bool `json:",omitempty"`
 	Data    []byte
-	End     bool `json:",omitempty"` // nothing follows
+	End     bool  `json:",omitempty"` // nothing follows
+	Ends    int64 `json:",omitempty"` // where Data ends in all that the process has written there
 }
 
 // Refused: a connection of a process was, for this reason.
@@ -231,8 +238,12 @@ type Uncopied struct {
 type Fence struct{ Agent int }
 
 // Alive is said every AliveEvery, or ten times in the Silence of Boot if that is more
-// often, so that a host which was cut off is known.
-type Alive struct{}
+// often, so that a host which was cut off is known. In the first message of a head Term
+// is that of its election: of two heads the one with the greater was elected later. 0: it
+// was not elected.
+type Alive struct {
+	Term uint64 `json:",omitempty"`
+}
 
 // How often Alive is said, and for how long nothing may be heard, unless the job says
 // otherwise: at levels "crashes" and "report", where a lost host is survived, it is
@@ -246,4 +257,60 @@ const (
 // Beat is how often Alive is said where nothing may be heard for that long.
 func Beat(silence time.Duration) time.Duration {
 	return min(max(silence/10, 10*time.Millisecond), AliveEvery)
+}
+
+// Protocols of the connections between agents where a job outlives its head, as ALPN
+// names. What has none is copies of snapshots.
+const (
+	ProtocolHead  = "mpiv/head"  // an agent, to the head
+	ProtocolRaft  = "mpiv/raft"  // between voters
+	ProtocolFront = "mpiv/front" // who shows the job to a user, to the head
+)
+
+// Voters are the agents one of which is the head, and among which its decisions are
+// replicated. Raft is set in the copy for a voter itself.
+type Voters struct {
+	Voters []Voter
+	Raft   bool
+}
+
+// A Voter is one of them.
+type Voter struct {
+	Agent int
+	Addrs []string // host:port of its door; one of them does
+}
+
+// Over: the job has ended.
+type Over struct{}
+
+// Rejoined is the first that an agent says to another head than the one it joined: what
+// there is on its host, and what that head may have been told, or have told, in vain.
+type Rejoined struct {
+	Joined    Joined
+	Processes []Account
+	Copies    []Holds
+}
+
+// An Account is what the agent knows of a process that it has started.
+type Account struct {
+	Process  int
+	PID      int
+	Error    string    `json:",omitempty"` // it could not be started
+	Hello    *Hello    `json:",omitempty"`
+	Ready    *Ready    `json:",omitempty"`
+	Finished *Finished `json:",omitempty"`
+	Failed   *Failed   `json:",omitempty"`
+	Saved    []Saved   `json:",omitempty"` // the last of each rank
+	Arrived  []Arrived `json:",omitempty"` // the last of each rank, in part and whole
+	Stayed   []Stayed  `json:",omitempty"` // the last of each rank
+	Parted   bool      `json:",omitempty"` // it has ended its connection
+	Stopped  string    `json:",omitempty"` // why it stands still
+	Exited   *Exited   `json:",omitempty"`
+	Drained  bool      `json:",omitempty"`
+	Input    int64     `json:",omitempty"` // bytes of its standard input that have come here
+
+	// What it was told.
+	Start uint32   `json:",omitempty"` // the epoch that Start was of; 0: it was not told Start
+	Maps  []uint32 `json:",omitempty"` // epochs of Place and Adopt since
+	Leave []uint32 `json:",omitempty"` // epochs of Depart
 }

@@ -29,6 +29,7 @@ type Role string
 const (
 	Agent   Role = "agent"
 	Process Role = "process"
+	Front   Role = "front" // shows a job to a user, and passes on what the user says
 )
 
 // A Name is a member of a job: the index-th agent or process of it, in one of
@@ -55,7 +56,7 @@ func parseName(u *url.URL) (n Name, err error) {
 	index, err1 := strconv.Atoi(parts[2])
 	incarnation, err2 := strconv.ParseUint(parts[3], 10, 32)
 	n = Name{Job: u.Host, Role: Role(parts[1]), Index: index, Incarnation: uint32(incarnation)}
-	if err := errors.Join(err1, err2); err != nil || index < 0 || n.Role != Agent && n.Role != Process || n.String() != u.String() {
+	if err := errors.Join(err1, err2); err != nil || index < 0 || n.Role != Agent && n.Role != Process && n.Role != Front || n.String() != u.String() {
 		return Name{}, fmt.Errorf("%q names no member of a job", u)
 	}
 	return n, nil
@@ -68,7 +69,7 @@ var (
 )
 
 // An Authority makes the certificates of one job. It ends with the job: its key
-// is nowhere but in memory.
+// is nowhere but in memory of agents.
 type Authority struct {
 	job  string
 	key  ed25519.PrivateKey
@@ -104,6 +105,35 @@ func sign(template, parent *x509.Certificate, public ed25519.PublicKey, key ed25
 		return nil, err
 	}
 	return x509.ParseCertificate(der)
+}
+
+// Secret is all of the authority, for another agent of the job that may have to issue
+// certificates one day. Who has it can be anybody in the job.
+func (a *Authority) Secret() Secret {
+	return Secret{Job: a.job, Certificate: a.cert.Raw, Seed: a.key.Seed()}
+}
+
+// A Secret is an authority on its way.
+type Secret struct {
+	Job         string
+	Certificate []byte // DER
+	Seed        []byte // its private key, 32 bytes
+}
+
+// Open is the inverse of Authority.Secret.
+func (s Secret) Open() (*Authority, error) {
+	cert, err := x509.ParseCertificate(s.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("the job's authority: %w", err)
+	}
+	if len(s.Seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("the job's authority: a key of %d bytes, want %d", len(s.Seed), ed25519.SeedSize)
+	}
+	key := ed25519.NewKeyFromSeed(s.Seed)
+	if !key.Public().(ed25519.PublicKey).Equal(cert.PublicKey) {
+		return nil, errors.New("the job's authority: the certificate is for another key")
+	}
+	return &Authority{job: s.Job, key: key, cert: cert}, nil
 }
 
 // Job is the name that the authority vouches for.

@@ -157,3 +157,27 @@ func BenchmarkIssue(b *testing.B) {
 		require.NoError(b, err)
 	}
 }
+
+// An authority that was handed on issues what those who know the first accept.
+func TestSecret(t *testing.T) {
+	a := authority(t, "job")
+	b, err := a.Secret().Open()
+	require.NoError(t, err)
+	require.Equal(t, "job", b.Job())
+	old, late := member(t, a, Agent, 1, 1), member(t, b, Process, 7, 1)
+	name, err := old.Verify(late.own.Leaf)
+	require.NoError(t, err)
+	require.Equal(t, "mpiv://job/process/7/1", name.String())
+	front := member(t, b, Front, 0, 1)
+	_, err = old.Verify(front.own.Leaf)
+	require.NoError(t, err)
+
+	s := a.Secret()
+	s.Seed = authority(t, "job").Secret().Seed
+	_, err = s.Open()
+	require.ErrorContains(t, err, "for another key")
+	_, err = Secret{Certificate: s.Certificate, Seed: []byte{1}}.Open()
+	require.ErrorContains(t, err, "a key of 1 bytes")
+	_, err = Secret{}.Open()
+	require.Error(t, err)
+}

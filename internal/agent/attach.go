@@ -1,0 +1,251 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// A Viewer shows a job that outlives its head, and passes on input and signals. The job
+// does not end with it.
+type Viewer struct {
+	Stdin  *os.File // nil: there is none
+	Stdout io.Writer
+	Stderr io.Writer
+
+	pass     control.Pass
+	identity *identity.Identity
+	seen     map[stdio]int64
+
+	line atomic.Pointer[control.Conn[control.FromFront]] // to the head; nil: there is none
+
+	mu     sync.Mutex // guards what follows
+	more   sync.Cond
+	input  []byte // the last that was read
+	read   int64  // bytes that were
+	sent   int64  // of them
+	taken  int64
+	eof    bool
+	closed bool
+}
+
+// inputKept is how much of the input is kept to be sent again to another head: more than
+// can be on its way.
+const inputKept = 2 << 20
+
+// inputAhead is how much may be on its way to the head.
+const inputAhead = 256 << 10
+
+// Attach shows the job in dir until it has ended, and returns its exit code. It is called
+// once.
+func (v *Viewer) Attach(dir string) (code int, err error) {
+	if text, err := os.ReadFile(filepath.Join(dir, "rest")); err == nil {
+		return v.showRest(dir, text)
+	}
+	ans, err := Ask(dir, Question{Op: "attach"})
+	if err != nil {
+		return 1, err
+	}
+	if ans.Pass == nil {
+		return 1, fmt.Errorf("job %s ends with its mpivrun, which shows it", filepath.Base(dir))
+	}
+	v.pass = *ans.Pass
+	if v.identity, err = v.pass.Credentials.Open(); err != nil {
+		return 1, err
+	}
+	v.seen = map[stdio]int64{}
+	v.more.L = &v.mu
+	if v.Stdin != nil {
+		go v.readInput() // ends with this operating-system process: a terminal cannot be left off
+	}
+	silence := time.Duration(v.pass.Silence)
+	for last := time.Now(); ; {
+		code, ended, met := v.session(silence)
+		if ended {
+			return code, nil
+		}
+		if met {
+			last = time.Now()
+		}
+		if time.Since(last) > headless(silence) {
+			return 1, fmt.Errorf("job %s: no agent leads it any more, so it has ended: too many of those that decide are lost", v.pass.Job)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Signal passes sig on.
+func (v *Viewer) Signal(sig syscall.Signal) {
+	if l := v.line.Load(); l != nil {
+		l.Send(control.FromFront{Signal: new(int(sig))})
+	}
+}
+
+// session is one connection to a head: met tells whether there was one.
+func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
+	var line *patient
+	for _, to := range v.pass.Voters {
+		ctx, stop := context.WithTimeout(context.Background(), max(silence, 100*time.Millisecond))
+		c, err := dialAgent(ctx, v.identity, control.ProtocolFront, to)
+		stop()
+		if err != nil {
+			continue
+		}
+		line = &patient{Conn: c}
+		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
+		c.SetDeadline(time.Now().Add(shakeTime))
+		var first control.ToFront
+		if err = from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion}}); err == nil {
+			first, err = told.Receive()
+		}
+		if err != nil || first.Attached == nil {
+			c.Close() // it is not the head
+			continue
+		}
+		c.SetDeadline(time.Time{})
+		line.wait(silence)
+		code, ended = v.follow(from, told, *first.Attached, silence)
+		c.Close()
+		return code, ended, true
+	}
+	return 0, false, false
+}
+
+// follow shows what comes until the connection ends.
+func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Conn[control.ToFront], at control.Attached, silence time.Duration) (code int, ended bool) {
+	v.line.Store(from)
+	over := make(chan struct{})
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	defer func() {
+		v.line.Store(nil)
+		close(over)
+		from.Close()
+		v.mu.Lock()
+		v.more.Broadcast()
+		v.mu.Unlock()
+	}()
+	senders.Go(func() {
+		tick := time.NewTicker(control.Beat(silence))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				from.Send(control.FromFront{Alive: &control.Alive{}})
+			case <-over:
+				return
+			}
+		}
+	})
+	if at.Reads && v.Stdin != nil {
+		v.mu.Lock()
+		v.sent, v.taken = max(at.Input, v.read-int64(len(v.input))), at.Input
+		v.mu.Unlock()
+		senders.Go(func() { v.sendInput(from, over) })
+	}
+	for {
+		m, err := told.Receive()
+		switch {
+		case err != nil:
+			return 0, false
+		case m.Text != nil:
+			v.show(*m.Text)
+			from.Send(control.FromFront{Shown: &control.Shown{N: 1}})
+		case m.Voters != nil:
+			v.pass.Voters = m.Voters.Voters
+		case m.Taken != nil:
+			v.mu.Lock()
+			v.taken += int64(m.Taken.Bytes)
+			v.more.Broadcast()
+			v.mu.Unlock()
+		case m.Ended != nil:
+			return m.Ended.Code, true
+		}
+	}
+}
+
+// show shows what was not shown before.
+func (v *Viewer) show(t control.Text) {
+	if t.End != 0 {
+		of := stdio{t.Process, t.Stderr}
+		if t.End <= v.seen[of] {
+			return
+		}
+		v.seen[of] = t.End
+	}
+	w := v.Stdout
+	if t.Stderr {
+		w = v.Stderr
+	}
+	w.Write(t.Data) // where that fails nobody reads, and the job goes on
+}
+
+// readInput reads what the job is to read.
+func (v *Viewer) readInput() {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := v.Stdin.Read(buf)
+		v.mu.Lock()
+		v.input = append(v.input, buf[:n]...)
+		if over := len(v.input) - inputKept; over > 0 {
+			v.input = append([]byte(nil), v.input[over:]...)
+		}
+		v.read += int64(n)
+		v.eof = err != nil
+		v.more.Broadcast()
+		for v.read-v.taken > inputAhead && !v.closed {
+			v.more.Wait()
+		}
+		v.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// sendInput sends what was read and not sent, until the connection ends.
+func (v *Viewer) sendInput(to *control.Conn[control.FromFront], over <-chan struct{}) {
+	for {
+		v.mu.Lock()
+		for v.sent == v.read && !v.eof {
+			select {
+			case <-over:
+				v.mu.Unlock()
+				return
+			default:
+			}
+			v.more.Wait()
+		}
+		data := append([]byte(nil), v.input[len(v.input)-int(v.read-v.sent):]...)
+		v.sent = v.read
+		end := v.eof
+		v.mu.Unlock()
+		if to.Send(control.FromFront{Input: &control.FrontInput{Data: data, End: end}}) != nil || end {
+			return
+		}
+	}
+}
+
+// showRest shows what a job has left that ended while nobody looked, and removes it.
+func (v *Viewer) showRest(dir string, text []byte) (int, error) {
+	var e endedJob
+	if err := json.Unmarshal(text, &e); err != nil {
+		return 1, errors.New("what the job has left cannot be read: is it of another version of mpivrun?")
+	}
+	v.seen = map[stdio]int64{}
+	for _, t := range e.Texts {
+		v.show(t)
+	}
+	return e.Code, os.RemoveAll(dir)
+}

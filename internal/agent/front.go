@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// A front is the connection of who shows the job to a user, as the head sees it.
+type front struct {
+	a    *Agent
+	conn *patient
+	from *control.Conn[control.FromFront]
+	to   *control.Conn[control.ToFront]
+	over chan struct{} // closed with the connection
+	once sync.Once
+	gone sync.WaitGroup
+}
+
+// end closes the connection.
+func (f *front) end() {
+	f.once.Do(func() {
+		close(f.over)
+		f.conn.Close()
+	})
+}
+
+// enterFront serves a front until it goes.
+func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
+	if !h.take(c) {
+		return
+	}
+	defer h.wg.Done()
+	defer h.forget(c)
+	conn := &patient{Conn: c}
+	f := &front{a: h.a, conn: conn, from: control.NewConn[control.FromFront](conn), to: control.NewConn[control.ToFront](conn), over: make(chan struct{})}
+	defer f.gone.Wait()
+	defer f.end()
+	f.from.Limit(4 << 20)
+	c.SetReadDeadline(time.Now().Add(shakeTime))
+	first, err := f.from.Receive()
+	if err != nil || first.Attach == nil {
+		return
+	}
+	attached := make(chan bool, 1)
+	h.a.post(func() { h.a.attach(f, attached) })
+	select {
+	case <-attached:
+	case <-h.a.done: // there may be a last word to show
+		if f.to.Send(control.ToFront{Attached: &control.Attached{}}) != nil {
+			return
+		}
+	}
+	a := h.a
+	a.spool.show(f, nil)
+	defer a.spool.show(nil, f)
+	f.gone.Go(f.show)
+	f.gone.Go(f.beat)
+	conn.wait(a.job.Silence)
+	for {
+		m, err := f.from.Receive()
+		switch {
+		case err != nil:
+			return
+		case m.Shown != nil:
+			a.spool.shown(f, m.Shown.N)
+		case m.Input != nil:
+			if a.typing != nil {
+				a.typing.add(m.Input.Data, m.Input.End)
+			}
+		case m.Signal != nil:
+			a.Signal(syscall.Signal(*m.Signal))
+		}
+	}
+}
+
+// attach tells f how the job stands.
+func (a *Agent) attach(f *front, attached chan<- bool) {
+	told := control.Attached{Reads: a.typing != nil, Input: a.typed0}
+	if f.to.Send(control.ToFront{Attached: &told}) == nil {
+		a.fronts = f
+		a.tellFront()
+	}
+	attached <- true
+}
+
+// tellFront tells who shows the job where to look for the next head.
+func (a *Agent) tellFront() {
+	if a.fronts == nil {
+		return
+	}
+	v := &control.Voters{}
+	for _, i := range a.voters {
+		v.Voters = append(v.Voters, a.voterOf(i))
+	}
+	if len(v.Voters) > 0 {
+		f := a.fronts
+		f.gone.Go(func() { f.to.Send(control.ToFront{Voters: v}) }) // a front that is stopped does not hold up the head
+	}
+}
+
+// show sends what there is to show.
+func (f *front) show() {
+	for {
+		t, dropped, ok := f.a.spool.next(f)
+		if !ok {
+			break
+		}
+		if dropped > 0 {
+			lost := fmt.Sprintf("mpivrun: %d bytes of output are lost: nobody looked\n", dropped)
+			f.to.Send(control.ToFront{Text: &control.Text{Stderr: true, Data: []byte(lost)}})
+		}
+		if f.to.Send(control.ToFront{Text: &t}) != nil {
+			f.end()
+			return
+		}
+	}
+	select {
+	case <-f.a.settled: // the exit code is known
+		f.to.Send(control.ToFront{Ended: &control.Ended{Code: f.a.code}})
+	case <-f.over:
+	}
+}
+
+// beat says that the head is alive.
+func (f *front) beat() {
+	tick := time.NewTicker(control.Beat(f.a.job.Silence))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f.to.Send(control.ToFront{Alive: &control.Alive{}})
+		case <-f.over:
+			return
+		}
+	}
+}
+
+// frontTime is how long who shows the job may take to come back, when all is over, and to
+// go when it knows.
+const frontTime = time.Second
+
+// partFromFront has who shows the job show the rest, and how it ended. What nobody shows is
+// left in a directory beside the job's.
+func (a *Agent) partFromFront() {
+	close(a.settled)
+	for end := time.Now().Add(frontTime); !a.spool.watched() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	f := a.spool.who()
+	rest := a.spool.finish()
+	if f != nil && len(rest) == 0 {
+		select {
+		case <-f.over:
+		case <-time.After(frontTime):
+		}
+		return
+	}
+	if err := leaveBehind(a.deputy.crew.dir.path, rest, a.code); err != nil {
+		a.detail("what is left to show could not be kept: %v", err)
+	}
+}
+
+func (s *spool) watched() bool { return s.who() != nil }
+
+func (s *spool) who() *front {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shows
+}
+
+// endedSuffix is that of directories of jobs that have ended, with what nobody has seen.
+const endedSuffix = ".ended"
+
+// An ending is how a job ended that nobody looked at.
+type endedJob struct {
+	Code  int
+	Texts []control.Text
+}
+
+func leaveBehind(dir string, texts []control.Text, code int) error {
+	to := dir + endedSuffix
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(endedJob{code, texts})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, "rest"), text, 0o600)
+}
+
+// endedKept is how long that is kept.
+const endedKept = 24 * time.Hour
+
+// ended tells whether path is such a directory, which is still kept.
+func ended(path string) bool {
+	info, err := os.Stat(path)
+	return strings.HasSuffix(path, endedSuffix) && err == nil && time.Since(info.ModTime()) < endedKept
+}
+
+// passFor is what lets a front in.
+func (a *Agent) passFor() (control.Pass, error) {
+	c, err := a.authority.Issue(identity.Front, 0, 1)
+	p := control.Pass{Job: a.job.Name, Credentials: c, Silence: int64(a.job.Silence)}
+	for _, i := range a.voters {
+		p.Voters = append(p.Voters, a.voterOf(i))
+	}
+	if len(p.Voters) == 0 { // others have not joined yet
+		p.Voters = []control.Voter{{Agent: a.own() + 1, Addrs: a.deputy.boot.Head}}
+	}
+	return p, err
+}

@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// An office is a deputy's part in who leads the job, where the job outlives its head: it
+// takes part in elections, becomes the head when it is elected, and finds the head when
+// another is.
+type office struct {
+	d    *deputy
+	ctx  context.Context // ends with the job
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	voters  []control.Voter
+	replica *replica // nil: this agent does not vote
+	agent   *Agent   // nil: the head is not here
+	closed  bool
+
+	term uint64 // of the last head; owned by the deputy's serve
+}
+
+func (s *office) init(d *deputy) {
+	s.d = d
+	s.ctx, s.stop = context.WithCancel(context.Background())
+}
+
+// vote is told who votes.
+func (s *office) vote(v control.Voters) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.voters = v.Voters
+	switch {
+	case s.closed:
+	case s.replica != nil && v.Raft:
+		s.replica.revise(v.Voters)
+	case s.replica != nil: // no more
+		r := s.replica
+		s.replica = nil
+		s.wg.Go(r.close)
+	case v.Raft:
+		r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, v.Voters, s.d.boot.Silence, false)
+		if err != nil {
+			return // it does not vote, which the others can do without
+		}
+		s.replica = r
+		s.wg.Go(func() { s.watch(r) })
+	}
+}
+
+// found has the voters begin, of which this agent is one, and its Agent the head.
+func (s *office) found(voters []control.Voter) (*replica, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.New("the job has ended")
+	}
+	s.voters = voters
+	r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, voters, s.d.boot.Silence, true)
+	if err != nil {
+		return nil, err
+	}
+	s.replica = r
+	s.wg.Go(func() { s.watch(r) })
+	return r, nil
+}
+
+// sit is told that a is the head, in this process.
+func (s *office) sit(a *Agent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agent = a
+	s.wg.Go(func() {
+		<-a.ended
+		if a.deposed == nil {
+			s.stop()
+		}
+	})
+}
+
+// watch becomes the head when r is elected, and is none when it is no more.
+func (s *office) watch(r *replica) {
+	for {
+		var leads bool
+		select {
+		case leads = <-r.raft.LeaderCh():
+		case <-r.ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		a := s.agent
+		s.mu.Unlock()
+		switch {
+		case !leads && a != nil:
+			a.post(func() { a.depose(errors.New("the other agents do not answer, or have elected another")) })
+		case leads && a != nil && !a.given():
+			// the first head, which was so before it was elected
+		case leads:
+			if a != nil {
+				<-a.ended
+			}
+			if r.raft.Barrier(commitTime).Error() != nil {
+				continue // it leads no more
+			}
+			if next, err := succeed(s.d, r); err == nil {
+				s.sit(next)
+			}
+		}
+	}
+}
+
+// given tells whether a was deposed, or is about to be.
+func (a *Agent) given() bool {
+	answer := make(chan bool, 1)
+	a.post(func() { answer <- a.deposed != nil })
+	select {
+	case given := <-answer:
+		return given
+	case <-a.done:
+		return true
+	}
+}
+
+// end is told that the job has ended for this agent.
+func (s *office) end() { s.stop() }
+
+// close leaves the elections. It waits.
+func (s *office) close() {
+	s.stop()
+	s.mu.Lock()
+	s.closed = true
+	r, a := s.replica, s.agent
+	s.mu.Unlock()
+	if a != nil {
+		a.post(func() { a.depose(errors.New("its agent ends")) }) // nothing, if the job has ended
+		<-a.ended
+	}
+	if r != nil {
+		r.close()
+	}
+	s.wg.Wait()
+}
+
+// headless is how long an agent looks for a head, after which there will be none: too many
+// voters are lost.
+func headless(silence time.Duration) time.Duration { return 10*silence + 5*time.Second }
+
+// next finds the head, and tells it all. Nil: the job has ended.
+func (s *office) next() *line {
+	if !s.d.boot.Outlive {
+		return nil
+	}
+	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); {
+		if l := s.find(); l != nil {
+			if s.d.books.rejoin(l, s.d.joined()) == nil {
+				s.term = l.term
+				return l
+			}
+			l.conn.Close()
+		}
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// find asks all voters which of them is the head; nil: none, for now.
+func (s *office) find() *line {
+	s.mu.Lock()
+	voters := slices.Clone(s.voters)
+	s.mu.Unlock()
+	ctx, stop := context.WithTimeout(s.ctx, max(s.d.boot.Silence, 100*time.Millisecond))
+	defer stop()
+	found := make(chan *line)
+	for _, v := range voters {
+		s.wg.Go(func() {
+			l := s.try(ctx, v)
+			select {
+			case found <- l:
+			case <-ctx.Done():
+				if l != nil {
+					l.conn.Close()
+				}
+			}
+		})
+	}
+	for range voters {
+		select {
+		case l := <-found:
+			if l != nil {
+				return l
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// try connects to a voter; nil if it is not the head, or one that was.
+func (s *office) try(ctx context.Context, v control.Voter) *line {
+	c, err := dialAgent(ctx, s.d.identity, control.ProtocolHead, v)
+	if err != nil {
+		return nil
+	}
+	l := newLine(c)
+	if l.admitted(ctx) != nil || l.term < s.term {
+		c.Close()
+		return nil
+	}
+	return l
+}

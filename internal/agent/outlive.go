@@ -1,0 +1,458 @@
+package agent
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/ledger"
+)
+
+// A job that outlives its head has a deputy on each host, the first included, and the head
+// in the process of one of them. The head has no processes of its own: its own host is to
+// it as the others are. See docs/decisions/0020-heads.md.
+
+// A first is what the agent that is to be the first head is given: the job.
+type first struct {
+	Job   Job    // without what is of the process that made it
+	Input bool   // there is a standard input
+	Chaos string `json:",omitempty"`
+}
+
+// A Begun is what the first agent of a job that outlives its head tells who started it, as
+// a line of JSON.
+type Begun struct {
+	Dir   string `json:",omitempty"` // of the job, here
+	Code  int    `json:",omitempty"` // exit code that stands for Error
+	Error string `json:",omitempty"`
+}
+
+// A plan is what every head has to know of the job, and that does not change.
+type plan struct {
+	Job       Job
+	Input     bool // there is a standard input
+	Authority identity.Secret
+	Token     []byte
+}
+
+// portable is j for another process.
+func (j Job) portable() Job {
+	j.Stdin, j.Stdout, j.Stderr, j.Breaker, j.Chaos = nil, nil, nil, nil, nil
+	return j
+}
+
+// FirstOrders is what "mpivrun agent" reads, as a line, to be the first agent of j, which
+// outlives its head.
+func FirstOrders(j Job) ([]byte, error) {
+	text, err := json.Marshal(first{Job: j.portable(), Input: j.Stdin != nil, Chaos: j.Chaos.String()})
+	if err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal([]control.Boot{{Version: control.AgentVersion, First: text}})
+	return append(line, '\n'), err
+}
+
+// begin makes this agent the first of the job in its orders, and tells on out how that went.
+func (d *deputy) begin(out io.Writer) error {
+	err := d.beginJob()
+	b := Begun{}
+	if err == nil {
+		b.Dir = d.crew.dir.path
+	} else {
+		b.Error, b.Code = err.Error(), 1
+		if ee, ok := errors.AsType[*ExitError](err); ok {
+			b.Code = ee.Code
+		}
+	}
+	text, _ := json.Marshal(b)
+	out.Write(append(text, '\n'))
+	if err != nil {
+		return errBegun
+	}
+	return nil
+}
+
+// errBegun: it could not begin, and that has been told.
+var errBegun = errors.New("the job could not begin")
+
+func (d *deputy) beginJob() (err error) {
+	var f first
+	if err := json.Unmarshal(d.boot.First, &f); err != nil {
+		return fmt.Errorf("the job cannot be read: %w", err)
+	}
+	j := f.Job.withDefaults()
+	if f.Chaos != "" {
+		if j.Chaos, err = chaos.Parse(f.Chaos); err != nil {
+			return err
+		}
+	}
+	here := slices.IndexFunc(j.Hosts, func(h Host) bool { return h.Here })
+	if here < 0 {
+		return errors.New("this host is none of the job's")
+	}
+	d.boot.Job, d.boot.Host, d.boot.Agent, d.boot.Leads = j.Name, j.Hosts[here].Name, here+1, here+1
+	d.boot.Patience, d.boot.Silence, d.boot.Crashes, d.boot.Outlive = j.Launch.patience(), j.Silence, true, true
+	if err := d.house(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			d.asked.Close()
+			d.crew.close()
+			if d.copies != nil {
+				d.copies.close()
+			}
+		}
+	}()
+	j.Name = d.crew.dir.name()
+	d.boot.Job = j.Name
+	authority, err := identity.NewAuthority(j.Name)
+	if err != nil {
+		return err
+	}
+	if d.boot.Credentials, err = authority.Issue(identity.Agent, d.boot.Agent, 1); err != nil {
+		return err
+	}
+	if d.identity, err = d.boot.Credentials.Open(); err != nil {
+		return err
+	}
+	if d.copies, err = newBuddies(d.identity, d.say); err != nil {
+		return err
+	}
+	d.copies.home(d.crew.dir.path)
+	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.port()))}
+	d.office.init(d)
+	a := newAgent(j)
+	a.deputy, a.authority = d, authority
+	if f.Input {
+		if err := a.openInput(); err != nil {
+			return err
+		}
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	d.office.sit(a)
+	return nil
+}
+
+// openInput makes the job's standard input, which a front brings.
+func (a *Agent) openInput() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	a.job.Stdin = r
+	a.typing = newFeeder(w, func(n int, broken bool) { a.post(func() { a.tookInput(n) }) })
+	return nil
+}
+
+// tookInput tells the front that n bytes more can come.
+func (a *Agent) tookInput(n int) {
+	a.typed0 += int64(n)
+	if f := a.fronts; f != nil {
+		f.gone.Go(func() { f.to.Send(control.ToFront{Taken: &control.Taken{Bytes: n}}) })
+	}
+}
+
+// own is the index of the host that this head is on.
+func (a *Agent) own() int { return a.deputy.boot.Agent - 1 }
+
+// prepareOutliving is prepare for a job that outlives its head.
+func (a *Agent) prepareOutliving() error {
+	for _, h := range a.hosts {
+		h.here = false // it has a deputy, as the others have
+	}
+	a.copies = true
+	a.spool = newSpool()
+	a.job.Stdout, a.job.Stderr = spooled{a.spool, false}, spooled{a.spool, true}
+	if err := a.prepareOutput(); err != nil {
+		return err
+	}
+	if err := a.prepareChaos(); err != nil {
+		return err
+	}
+	if a.job.Events != "" {
+		var err error
+		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(plan{Job: a.job.portable(), Input: a.job.Stdin != nil, Authority: a.authority.Secret(), Token: a.token})
+	if err != nil {
+		return err
+	}
+	a.pen = &pen{state: new(ledger.State)}
+	j := ledger.Job{Name: a.job.Name, Plan: text}
+	for _, h := range a.hosts {
+		j.Hosts = append(j.Hosts, h.name)
+	}
+	for _, p := range a.processes {
+		j.Processes = append(j.Processes, a.added(p))
+	}
+	a.record(ledger.Entry{Job: &j})
+	a.openDoor(0)
+	return nil
+}
+
+// added is p for the ledger.
+func (a *Agent) added(p *process) ledger.Added {
+	x := ledger.Added{Host: p.host.index, Slot: p.slot, Ranks: p.ranks}
+	for i := range a.job.Programs {
+		if p.prog == &a.job.Programs[i] {
+			x.Program = i
+		}
+	}
+	return x
+}
+
+// openDoor has the deputies of the job, and who shows it to users, come to this head.
+func (a *Agent) openDoor(term uint64) {
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, term: term, port: a.deputy.copies.port()}
+	a.deputy.copies.open(control.ProtocolHead, a.head.enter)
+	a.deputy.copies.open(control.ProtocolFront, a.head.enterFront)
+}
+
+// enter serves an agent.
+func (h *head) enter(c *tls.Conn, from identity.Name) {
+	if from.Index < 1 || from.Index > len(h.a.hosts) || !h.take(c) {
+		return
+	}
+	defer h.wg.Done()
+	defer h.forget(c)
+	h.serve(c, from.Index)
+}
+
+// take keeps c for close, which waits for wg; false after close.
+func (h *head) take(c net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.conns[c] = true
+	h.wg.Add(1)
+	return true
+}
+
+// votersMost is how many agents decide together. More would not make a job safer that
+// cannot lose so many hosts at once anyway.
+const votersMost = 5
+
+// electorate is who shall vote, by index of their hosts: an odd number, so that each
+// counts, of those that are there and trusted; this head first, and then who votes already.
+func (a *Agent) electorate() []int {
+	able := func(i int) bool { return a.hosts[i].able() && !a.hosts[i].Distrusted && a.hosts[i].copies > 0 }
+	chosen := []int{a.own()}
+	add := func(i int) {
+		if able(i) && !slices.Contains(chosen, i) {
+			chosen = append(chosen, i)
+		}
+	}
+	for _, i := range a.voters {
+		add(i)
+	}
+	for i := range a.hosts {
+		add(i)
+	}
+	n := min(len(chosen), votersMost)
+	return chosen[:n-(n+1)%2]
+}
+
+// voterOf is how the agent of a host is reached by voters.
+func (a *Agent) voterOf(i int) control.Voter {
+	return control.Voter{Agent: i + 1, Addrs: a.takes(a.hosts[i]).Addrs}
+}
+
+// tellVoters tells all agents who votes.
+func (a *Agent) tellVoters(also ...int) {
+	var v control.Voters
+	for _, i := range a.voters {
+		v.Voters = append(v.Voters, a.voterOf(i))
+	}
+	for i, h := range a.hosts {
+		if h.able() {
+			own := v
+			own.Raft = slices.Contains(a.voters, i) || slices.Contains(also, i)
+			h.place.(*remote).order(control.ToAgent{Voters: &own})
+		}
+	}
+	a.tellFront()
+}
+
+// foundVoters begins the replication of what this head decides: all agents have joined.
+func (a *Agent) foundVoters() {
+	if a.deputy == nil {
+		return
+	}
+	a.voters = a.electorate()
+	a.record(ledger.Entry{Voters: &ledger.Voters{Hosts: a.voters}})
+	if len(a.voters) < 3 {
+		a.detail("the job ends with the agent of host %s: to outlive any one of them it takes the trusted agents of three hosts", a.hosts[a.own()].name)
+		return
+	}
+	a.tellVoters()
+	var all []control.Voter
+	for _, i := range a.voters {
+		all = append(all, a.voterOf(i))
+	}
+	r, err := a.deputy.office.found(all)
+	if err != nil {
+		a.warn("the job ends with the agent of host %s: %v", a.hosts[a.own()].name, err)
+		return
+	}
+	a.found(r)
+}
+
+// found waits for the first election, and then has all agreed on.
+func (a *Agent) found(r *replica) {
+	a.wg.Go(func() {
+		for since := time.Now(); !r.leads(); {
+			select {
+			case <-a.done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			if time.Since(since) > leadTime {
+				a.post(func() {
+					a.warn("the job ends with the agent of host %s: the others have not agreed that it leads", a.hosts[a.own()].name)
+				})
+				return
+			}
+		}
+		a.post(func() {
+			a.replicate(r, false)
+			a.agreed(func() { a.detail("what the head decides is known to %d agents from now on", len(a.voters)) })
+		})
+	})
+}
+
+// A change is of who votes.
+type change struct {
+	add    control.Voter
+	remove int // an agent; 0: none
+}
+
+// reelect replaces voters whose hosts are lost, as far as there are others: two voters are
+// worse than one, since the loss of either ends the job.
+func (a *Agent) reelect() {
+	if a.pen == nil || a.pen.queue == nil {
+		return
+	}
+	next := a.electorate()
+	if slices.Equal(next, a.voters) {
+		return
+	}
+	var changes []change
+	for _, i := range a.voters {
+		if !slices.Contains(next, i) && a.hosts[i].lost {
+			changes = append(changes, change{remove: i + 1})
+		}
+	}
+	var added []int
+	for _, i := range next {
+		if !slices.Contains(a.voters, i) {
+			added = append(added, i)
+			changes = append(changes, change{add: a.voterOf(i)})
+		}
+	}
+	for _, i := range a.voters {
+		if !slices.Contains(next, i) && !a.hosts[i].lost {
+			changes = append(changes, change{remove: i + 1})
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(a.voters), func(i int) bool { return a.hosts[i].lost })
+	a.voters = next
+	a.record(ledger.Entry{Voters: &ledger.Voters{Hosts: next}})
+	a.tellVoters(left...) // who votes no more does so until that is agreed on
+	if len(next) < 3 {
+		a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
+	}
+	select {
+	case a.pen.changes <- changes:
+	default: // more hosts were lost at a time than there can be voters
+	}
+}
+
+// revote makes changes to who votes, one after another, until the head ends.
+func (a *Agent) revote(r *replica, changes <-chan []change) {
+	for {
+		var all []change
+		select {
+		case all = <-changes:
+		case <-a.done:
+			return
+		}
+		for _, c := range all {
+			var f raft.IndexFuture
+			if c.remove != 0 {
+				f = r.raft.RemoveServer(voterID(c.remove), 0, commitTime)
+			} else {
+				f = r.raft.AddVoter(voterID(c.add.Agent), voterAddress(c.add), 0, commitTime)
+			}
+			if err := f.Error(); err != nil {
+				a.post(func() { a.detail("change who decides: %v", err) })
+			}
+		}
+		a.post(func() { a.tellVoters() })
+	}
+}
+
+// overTime is how long agents may take to hear that the job is over.
+const overTime = time.Second
+
+// sayOver has the agents end.
+func (a *Agent) sayOver() {
+	var all []*remote
+	for _, h := range a.hosts {
+		if r, ok := h.place.(*remote); ok && !h.lost {
+			r.tell(control.ToAgent{Over: &control.Over{}})
+			all = append(all, r)
+		}
+	}
+	late := time.After(overTime)
+	for _, r := range all {
+		select {
+		case <-r.over: // it has left
+		case <-late:
+			return
+		}
+	}
+}
+
+// abdicate ends a head that was deposed. The job goes on without it.
+func (a *Agent) abdicate() {
+	for t := range a.timers {
+		t.Stop()
+	}
+	a.endChaos()
+	for s := range a.news.subscribers {
+		a.unsubscribe(s, false)
+	}
+	if a.feeding != nil {
+		a.feeding.give(0, true)
+	}
+	a.head.close()
+	a.spool.close()
+	if a.typing != nil {
+		a.typing.close()
+		a.job.Stdin.Close()
+	}
+	a.wg.Wait()
+	a.speaker.close()
+	for _, f := range a.outputs {
+		f.Close()
+	}
+}

@@ -1,0 +1,307 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/ledger"
+)
+
+// A replica is a voter's part in what replicates the ledger: raft, over the job's own
+// connections between agents. What it stores is in memory: an agent that has died does
+// not come back.
+type replica struct {
+	agent    int
+	identity *identity.Identity
+	raft     *raft.Raft
+	trans    *raft.NetworkTransport
+	in       chan net.Conn
+	ctx      context.Context
+	stop     context.CancelFunc
+
+	mu     sync.Mutex // guards what follows
+	state  ledger.State
+	voters []control.Voter
+}
+
+// voterID and voterAddress are how raft calls a voter: the address has its number, so
+// that who dials knows whom to expect.
+func voterID(agent int) raft.ServerID { return raft.ServerID(strconv.Itoa(agent)) }
+
+func voterAddress(v control.Voter) raft.ServerAddress {
+	return raft.ServerAddress(fmt.Sprintf("%d@%s", v.Agent, strings.Join(v.Addrs, ",")))
+}
+
+func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
+	number, addrs, _ := strings.Cut(string(a), "@")
+	v.Agent, err = strconv.Atoi(number)
+	v.Addrs = strings.Split(addrs, ",")
+	return v, err
+}
+
+// newReplica takes part from now on, with connections that come in by door. The first
+// has the others take part.
+func newReplica(agent int, own *identity.Identity, door *buddies, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
+	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })
+	if at < 0 {
+		r.stop()
+		return nil, fmt.Errorf("agent %d is no voter", agent)
+	}
+	c := raft.DefaultConfig()
+	c.LocalID = voterID(agent)
+	// Without a word for so long a voter asks for an election, at the latest for twice
+	// as long: together what makes a host lost.
+	c.HeartbeatTimeout = max(silence/2, 20*time.Millisecond)
+	c.ElectionTimeout = c.HeartbeatTimeout
+	c.LeaderLeaseTimeout = c.HeartbeatTimeout
+	c.CommitTimeout = max(c.HeartbeatTimeout/10, time.Millisecond)
+	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
+	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
+	c.ShutdownOnRemove = false
+	r.trans = raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(c.HeartbeatTimeout, time.Second), io.Discard)
+	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+	if first {
+		var servers []raft.Server
+		for _, v := range voters {
+			servers = append(servers, raft.Server{ID: voterID(v.Agent), Address: voterAddress(v)})
+		}
+		if err := raft.BootstrapCluster(c, logs, logs, snapshots, r.trans, raft.Configuration{Servers: servers}); err != nil {
+			r.trans.Close()
+			r.stop()
+			return nil, err
+		}
+	}
+	var err error
+	if r.raft, err = raft.NewRaft(c, (*replicated)(r), logs, logs, snapshots, r.trans); err != nil {
+		r.trans.Close()
+		r.stop()
+		return nil, err
+	}
+	door.open(control.ProtocolRaft, r.serve)
+	return r, nil
+}
+
+// serve is the connection of another voter, until it ends.
+func (r *replica) serve(c *tls.Conn, from identity.Name) {
+	r.mu.Lock()
+	known := slices.ContainsFunc(r.voters, func(v control.Voter) bool { return v.Agent == from.Index })
+	r.mu.Unlock()
+	if !known {
+		return // it has no say, whatever its certificate
+	}
+	w := &watched{Conn: c, over: make(chan struct{})}
+	select {
+	case r.in <- w:
+	case <-r.ctx.Done():
+		return
+	}
+	select {
+	case <-w.over:
+	case <-r.ctx.Done():
+	}
+}
+
+// watched is a connection that tells when it is closed.
+type watched struct {
+	net.Conn
+	once sync.Once
+	over chan struct{}
+}
+
+func (w *watched) Close() error {
+	w.once.Do(func() { close(w.over) })
+	return w.Conn.Close()
+}
+
+// revise is told who votes.
+func (r *replica) revise(voters []control.Voter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.voters = voters
+}
+
+// close leaves, without a word to the others. It waits.
+func (r *replica) close() {
+	r.stop()
+	r.raft.Shutdown().Error()
+	r.trans.Close()
+}
+
+// snapshot is the ledger as it is here.
+func (r *replica) snapshot() *ledger.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := new(ledger.State)
+	if err := s.Restore(r.state.Snapshot()); err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // it was made by the same
+	}
+	return s
+}
+
+// A batch is what is replicated as one.
+type batch struct {
+	Whole   json.RawMessage `json:",omitempty"` // the ledger before Entries, if it is not what it was
+	Entries []ledger.Entry
+}
+
+// commitTime is how long the voters may take to agree; those who never will are known
+// by then.
+const commitTime = 30 * time.Second
+
+// commit returns when a majority has b, or an error: then nobody knows whether it is.
+func (r *replica) commit(b batch) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	f := r.raft.Apply(text, commitTime)
+	if err := f.Error(); err != nil {
+		return err
+	}
+	err, _ = f.Response().(error)
+	return err
+}
+
+// replicated is a replica as raft sees it: what is agreed on.
+type replicated replica
+
+func (r *replicated) Apply(l *raft.Log) any {
+	var b batch
+	if err := json.Unmarshal(l.Data, &b); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.Whole != nil {
+		if err := r.state.Restore(b.Whole); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, e := range b.Entries {
+		if err := r.state.Apply(e); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s", err, e.Append(nil)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *replicated) Snapshot() (raft.FSMSnapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return image(r.state.Snapshot()), nil
+}
+
+func (r *replicated) Restore(in io.ReadCloser) error {
+	defer in.Close()
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Restore(text)
+}
+
+// image is the ledger on its way to who has none.
+type image []byte
+
+func (i image) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(i); err != nil {
+		sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+func (i image) Release() {}
+
+// A layer is a replica's connections as raft wants them.
+type layer struct {
+	r   *replica
+	own raft.ServerAddress
+}
+
+func (l layer) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.r.in:
+		return c, nil
+	case <-l.r.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (l layer) Close() error   { l.r.stop(); return nil }
+func (l layer) Addr() net.Addr { return named(l.own) }
+
+func (l layer) Dial(a raft.ServerAddress, patience time.Duration) (net.Conn, error) {
+	v, err := parseVoter(a)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(l.r.ctx, patience)
+	defer stop()
+	return dialAgent(ctx, l.r.identity, control.ProtocolRaft, v)
+}
+
+// named is an address that is a name.
+type named string
+
+func (named) Network() string  { return "mpiv" }
+func (n named) String() string { return string(n) }
+
+// dialAgent connects to an agent, by the first of its addresses that answers.
+func dialAgent(ctx context.Context, own *identity.Identity, protocol string, to control.Voter) (*tls.Conn, error) {
+	var errs []error
+	for _, addr := range to.Addrs {
+		c, err := dialDoor(ctx, own, protocol, addr, to.Agent)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("agent %d cannot be reached: %w", to.Agent, errors.Join(errs...))
+}
+
+// dialDoor connects to the door of the agent of that index.
+func dialDoor(ctx context.Context, own *identity.Identity, protocol, addr string, agent int) (*tls.Conn, error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	persist(raw)
+	config := own.TLS()
+	config.NextProtos = []string{protocol}
+	conn := tls.Client(raw, config)
+	if err = conn.HandshakeContext(ctx); err == nil {
+		var name identity.Name
+		name, err = own.Verify(conn.ConnectionState().PeerCertificates[0])
+		if err == nil && (name.Role != identity.Agent || name.Index != agent) {
+			err = fmt.Errorf("%v is not agent %d", name, agent)
+		}
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+// leads tells whether this voter is the one that is agreed with.
+func (r *replica) leads() bool { return r.raft.State() == raft.Leader }

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"io"
+	"sync"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// A spool is what the job has written and no user has seen, where who shows it to the
+// user may come and go. While somebody shows it, who writes waits for him when the spool
+// is full; while nobody does, the oldest goes.
+type spool struct {
+	mu      sync.Mutex // guards what follows
+	room    sync.Cond  // something has changed
+	texts   []control.Text
+	bytes   int
+	sent    int // of texts: they are on their way to who shows them
+	shows   *front
+	dropped int64 // bytes that went
+	ended   bool  // no more comes
+	closed  bool  // nobody waits any more
+}
+
+// spoolBytes is how much a spool holds.
+const spoolBytes = 16 << 20
+
+func newSpool() *spool {
+	s := new(spool)
+	s.room.L = &s.mu
+	return s
+}
+
+// add keeps t, whose data it copies.
+func (s *spool) add(t control.Text) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.bytes > spoolBytes && s.shows != nil && !s.closed {
+		s.room.Wait()
+	}
+	t.Data = append([]byte(nil), t.Data...)
+	s.texts = append(s.texts, t)
+	s.bytes += len(t.Data)
+	for s.bytes > spoolBytes && s.shows == nil && len(s.texts) > 1 {
+		s.bytes -= len(s.texts[0].Data)
+		s.dropped += int64(len(s.texts[0].Data))
+		s.texts = s.texts[1:]
+	}
+	s.room.Broadcast()
+}
+
+// next waits for what f is to show next; false: it shows no more, or all is shown and the
+// job has ended.
+func (s *spool) next(f *front) (t control.Text, dropped int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.shows == f && !s.closed && s.sent == len(s.texts) && !(s.ended && len(s.texts) == 0) {
+		s.room.Wait()
+	}
+	if s.shows != f || s.closed || s.sent == len(s.texts) {
+		return t, 0, false
+	}
+	t, dropped = s.texts[s.sent], s.dropped
+	s.dropped = 0
+	s.sent++
+	return t, dropped, true
+}
+
+// shown is told that f has shown n texts.
+func (s *spool) shown(f *front, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shows != f {
+		return
+	}
+	for ; n > 0 && s.sent > 0; n-- {
+		s.bytes -= len(s.texts[0].Data)
+		s.texts[0] = control.Text{}
+		s.texts = s.texts[1:]
+		s.sent--
+	}
+	s.room.Broadcast()
+}
+
+// show has f show what there is, in place of who did; nil: nobody does, unless it is not
+// old who did.
+func (s *spool) show(f, old *front) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f == nil && s.shows != old {
+		return
+	}
+	if s.shows != nil {
+		s.shows.end()
+	}
+	s.shows, s.sent = f, 0
+	s.room.Broadcast()
+}
+
+// finish is told that no more comes. It returns what nobody has shown, when that is
+// nobody's to show any more.
+func (s *spool) finish() []control.Text {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.room.Broadcast()
+	for s.shows != nil && len(s.texts) > 0 {
+		s.room.Wait()
+	}
+	return s.texts
+}
+
+// close ends all that wait.
+func (s *spool) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.shows != nil {
+		s.shows.end()
+		s.shows = nil
+	}
+	s.room.Broadcast()
+}
+
+// spooled is an output as the agent's own writer.
+type spooled struct {
+	spool  *spool
+	stderr bool
+}
+
+func (w spooled) Write(p []byte) (int, error) {
+	w.spool.add(control.Text{Stderr: w.stderr, Data: p})
+	return len(p), nil
+}
+
+// An outlet is the output of a process.
+type outlet struct {
+	spooled
+	process int
+	of      *stream
+}
+
+// Write is called with the stream's screen held.
+func (w outlet) Write(p []byte) (int, error) {
+	w.spool.add(control.Text{Stderr: w.stderr, Process: w.process, End: w.of.end, Data: p})
+	return len(p), nil
+}
+
+var _ io.Writer = outlet{}

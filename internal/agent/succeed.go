@@ -1,0 +1,467 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/leader"
+)
+
+// A new head knows the ledger. What is not in it the deputies say: when all have that are
+// not lost, or have had their time, the head tells what may not have been heard of the one
+// before, looks at what has happened meanwhile, and goes on.
+
+// A reconvention is that time.
+type reconvention struct {
+	came map[*host]returned
+}
+
+// returned is a deputy that is there again, and waits to be listened to.
+type returned struct {
+	says   control.Rejoined
+	accept chan<- bool
+}
+
+// succeed makes the head of the job in d's process from the ledger.
+func succeed(d *deputy, r *replica) (*Agent, error) {
+	state := r.snapshot()
+	if state.Job == nil {
+		return nil, errors.New("the ledger is empty: the head died before it had told anybody")
+	}
+	var p plan
+	if err := json.Unmarshal(state.Job.Plan, &p); err != nil {
+		return nil, fmt.Errorf("the plan of the job cannot be read: %w", err)
+	}
+	a := newAgent(p.Job)
+	a.deputy, a.token, a.copies = d, p.Token, true
+	var err error
+	if a.authority, err = p.Authority.Open(); err != nil {
+		return nil, err
+	}
+	if err := a.recall(state); err != nil {
+		return nil, err
+	}
+	if p.Input {
+		if err := a.openInput(); err != nil {
+			return nil, err
+		}
+		for _, p := range a.processes[:len(state.Job.Processes)] {
+			p.reads = slices.Contains(state.Job.Processes[p.index].Ranks, a.job.StdinRank)
+		}
+	}
+	a.spool = newSpool()
+	a.job.Stdout, a.job.Stderr = spooled{a.spool, false}, spooled{a.spool, true}
+	if err := a.prepareOutput(); err != nil {
+		return nil, err
+	}
+	a.first = len(state.Job.Processes)
+	all := a.processes
+	a.known.Store(&all)
+	a.pen = &pen{state: state}
+	a.openDoor(r.raft.CurrentTerm())
+	go a.lead(r)
+	return a, nil
+}
+
+// lead is the life of the job under a head that was elected.
+func (a *Agent) lead(r *replica) {
+	defer close(a.ended)
+	a.replicate(r, true)
+	a.emitJob()
+	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
+	a.back = &reconvention{came: map[*host]returned{}}
+	a.after(max(a.job.Silence, 100*time.Millisecond), a.reconvene)
+	a.live()
+}
+
+// recall makes of the ledger what the head knows.
+func (a *Agent) recall(state *ledger.State) error {
+	var err error
+	if a.hosts, _, err = layout(a.job); err != nil {
+		return err
+	}
+	for i, h := range a.hosts {
+		h.here, h.processes, h.lost = false, nil, state.Hosts[i].Lost
+		var j joinedHost
+		if len(state.Hosts[i].Agent) > 0 {
+			if err := json.Unmarshal(state.Hosts[i].Agent, &j); err != nil {
+				return fmt.Errorf("what the ledger says of host %s cannot be read: %w", h.name, err)
+			}
+		}
+		h.networks, h.cores, h.copies = j.Networks, j.Cores, j.Copies
+	}
+	ranks := 0
+	for i, x := range state.Processes {
+		p := &process{index: i, ranks: slices.Clone(x.Ranks), prog: &a.job.Programs[x.Program], host: a.hosts[x.Host], slot: x.Slot,
+			condemned: x.Condemned, finished: map[int]control.RankReport{}}
+		p.started = true // if not, its deputy knows nothing of it
+		if x.Gone {
+			p.judged, p.exited, p.linkEnded, p.drained = true, true, true, true
+		}
+		p.host.processes = append(p.host.processes, i)
+		a.processes = append(a.processes, p)
+		ranks += len(x.Ranks)
+	}
+	a.voters = state.Voters
+	a.toldRun, a.toldStart = true, state.Started
+	s := &a.survival
+	s.epoch, s.copied, s.changed = state.Epoch(), state.Copied, time.Now()
+	for r, v := range state.Covered {
+		s.covered[r] = version{v.Epoch, v.Number}
+	}
+	for i, x := range state.Job.Processes {
+		for _, r := range x.Ranks {
+			s.homes[life{r, 1}] = a.processes[i].host
+		}
+	}
+	for r := range ranks {
+		s.past[r] = state.Lives(r)[1:]
+	}
+	for i, c := range state.Changes {
+		epoch := uint32(i + 2)
+		switch c.Kind {
+		case ledger.Moved:
+			s.homes[life{c.Move.Rank, epoch}] = a.processes[c.Move.To].host
+		case ledger.Recovery:
+			for _, x := range c.Recovered.Ranks {
+				s.homes[life{x.Rank, epoch}] = a.processes[x.Process].host
+				s.since[x.Rank] = since{epoch, version{x.From.Epoch, x.From.Number}}
+			}
+		}
+		if c.Move != nil && !c.Ended {
+			s.moving[c.Move.Rank] = &move{rank: c.Move.Rank, from: a.processes[c.Move.From], to: a.processes[c.Move.To], epoch: epoch,
+				began: time.Now(), came: c.Kind == ledger.Moved, told: func(error) {}}
+		}
+	}
+	for i, x := range state.Processes {
+		if x.Condemned && !x.Gone && len(x.Ranks) == 0 {
+			s.lost = append(s.lost, i)
+		}
+	}
+	return nil
+}
+
+// rejoined is told that the deputy of r's host is there again. Accept is told when it is
+// listened to, or that it is not.
+func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept chan<- bool) {
+	h := r.host
+	if h.lost || a.back == nil && h.place != r {
+		a.detail("host %s: its agent comes back too late", h.name)
+		a.agreed(func() { r.tell(control.ToAgent{Over: &control.Over{}}) })
+		a.after(overTime, func() { accept <- false })
+		return
+	}
+	h.place = r
+	a.back.came[h] = returned{says, accept}
+	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: says.Joined.PID, Cores: says.Joined.Cores, Address: there}})
+	for _, h := range a.hosts {
+		if _, came := a.back.came[h]; !came && !h.lost && len(h.processes) > 0 {
+			return
+		}
+	}
+	a.reconvene()
+}
+
+// reconvene goes on with the job, with those who are there.
+func (a *Agent) reconvene() {
+	if a.back == nil {
+		return
+	}
+	came := a.back.came
+	a.back = nil
+	known := len(a.processes)
+	for _, p := range a.processes {
+		if !p.judged {
+			a.running++
+			a.draining++
+		}
+	}
+	var missing []*host
+	for _, h := range a.hosts {
+		if x, here := came[h]; here {
+			a.believe(h, x.says)
+		} else if slices.ContainsFunc(h.processes, func(i int) bool { return !a.processes[i].judged }) {
+			h.lost, h.place = false, nowhere(a, h)
+			missing = append(missing, h)
+			for _, i := range h.processes {
+				a.processes[i].joined = a.toldStart
+			}
+		}
+	}
+	for _, h := range a.hosts {
+		for g := range came {
+			if h.lost || h.place != nil && slices.Contains(missing, h) {
+				a.tellOfCopies(g, control.ToAgent{Fence: &control.Fence{Agent: h.index + 1}})
+			}
+		}
+	}
+	for _, x := range came {
+		x.accept <- true
+	}
+	if !a.toldStart {
+		a.fail(verdict{code: 1, text: "the agent that led the job died before ranks had started"})
+	} else if v := a.pen.state.Verdict; v != nil {
+		a.conclude(*v)
+	}
+	if !a.ending {
+		a.resumePolicy()
+		for h, x := range came {
+			for _, i := range h.processes {
+				if account := accountOf(x.says, a.processes[i]); account != nil {
+					a.retell(a.processes[i], account)
+				}
+			}
+		}
+	}
+	for _, h := range missing {
+		a.hostLost(h, errSilence)
+	}
+	for h, x := range came {
+		a.catchUp(h, x.says, known)
+	}
+	if a.ending {
+		return
+	}
+	a.pairHosts()
+	a.reelect()
+	a.goOn()
+	a.refill()
+	a.letGo()
+}
+
+// nowhere is the place of a host whose agent is not there.
+func nowhere(a *Agent, h *host) *remote {
+	r := &remote{a: a, host: h, over: make(chan struct{}), out: make(chan control.ToAgent, 1)}
+	r.once.Do(func() { close(r.over) })
+	r.printer.init(r)
+	return r
+}
+
+// resumePolicy has the policy begin again, with what the operator has ordered. What links
+// promise it learns anew.
+func (a *Agent) resumePolicy() {
+	a.beginPolicy()
+	if a.policy == nil {
+		return
+	}
+	for _, o := range a.pen.state.Orders {
+		switch o.Op {
+		case "drain":
+			a.tellPolicy(leader.Drain{Host: o.Host})
+		case "cordon":
+			a.tellPolicy(leader.Cordon{Host: o.Host})
+		}
+	}
+}
+
+// believe notes what the deputy of h says of its host.
+func (a *Agent) believe(h *host, says control.Rejoined) {
+	h.cores, h.copies = min(max(says.Joined.Cores, 1), coresMost), says.Joined.Copies
+	for _, x := range says.Processes {
+		p := a.processIn(h, x.Process)
+		if p == nil {
+			continue
+		}
+		p.pid, p.hello, p.joined = x.PID, x.Hello, x.Start > 0
+		if x.Hello != nil {
+			a.emitOf(p, events.Event{Kind: events.ProcessHello})
+		}
+		if x.Ready != nil {
+			p.ready, p.addrs = true, x.Ready.Addrs
+			a.ready++
+			a.emitOf(p, events.Event{Kind: events.ProcessReady})
+		}
+		if x.Finished != nil {
+			for _, r := range x.Finished.Ranks {
+				if slices.Contains(p.ranks, r) {
+					p.finished[r] = control.RankReport{Rank: r}
+				}
+			}
+			for _, r := range x.Finished.Reports {
+				if slices.Contains(p.ranks, r.Rank) {
+					r.State = "finished"
+					p.finished[r.Rank] = r
+				}
+			}
+			a.emitFinished(p, x.Finished.Ranks)
+		}
+		for _, s := range x.Saved {
+			a.store(s.Rank, stored{version{s.Epoch, s.Number}, h, s.File})
+			a.survival.sizes[s.Rank] = s.Bytes
+		}
+		if p.reads && !p.judged && x.Exited == nil && a.feeding == nil {
+			a.typed0 = x.Input
+			a.feed(p)
+		}
+		if p.judged && !x.Drained { // a process that is gone, but perhaps not its output
+			p.drained = false
+			a.draining++
+		}
+		if !p.judged && x.Drained {
+			p.drained = true
+			a.draining--
+		}
+	}
+	for _, x := range says.Copies {
+		a.store(x.Rank, stored{version{x.Epoch, x.Number}, h, x.File})
+	}
+}
+
+// processIn is the process of that index, which is on h; nil if it is not.
+func (a *Agent) processIn(h *host, index int) *process {
+	if index < 0 || index >= len(a.processes) || a.processes[index].host != h {
+		return nil
+	}
+	return a.processes[index]
+}
+
+// accountOf is what the deputy of p said of it; nil if it has not heard of it.
+func accountOf(says control.Rejoined, p *process) *control.Account {
+	for i := range says.Processes {
+		if says.Processes[i].Process == p.index {
+			return &says.Processes[i]
+		}
+	}
+	return nil
+}
+
+// catchUp looks at what has happened on h, to the processes before known, while there was
+// no head.
+func (a *Agent) catchUp(h *host, says control.Rejoined, known int) {
+	if h.lost {
+		return
+	}
+	for _, i := range slices.Clone(h.processes) {
+		if i >= known {
+			continue
+		}
+		p := a.processes[i]
+		x := accountOf(says, p)
+		switch {
+		case p.judged:
+			if x != nil && x.Exited == nil {
+				p.kill(syscall.SIGKILL)
+			}
+			continue
+		case x == nil: // its start was not heard of
+			p.started = false
+			a.draining--
+			if a.ending {
+				p.judged = true
+				a.running--
+				continue
+			}
+			if err := h.place.spawn(p); err != nil {
+				a.forked(p, 0, err)
+			}
+			continue
+		}
+		if x.Error != "" {
+			p.started = false
+			a.draining--
+			a.forked(p, 0, errors.New(x.Error))
+			continue
+		}
+		if p.condemned {
+			p.kill(syscall.SIGKILL)
+		}
+		a.stopped(p, printable(x.Stopped))
+		for _, m := range x.Arrived {
+			a.arrived(p, m)
+		}
+		for _, m := range x.Stayed {
+			a.stayed(p, m)
+		}
+		if x.Failed != nil {
+			a.rankFailed(p, *x.Failed)
+		}
+		switch {
+		case x.Exited != nil:
+			p.linkEnded = p.linkEnded || x.Parted
+			a.exited(p, syscall.WaitStatus(x.Exited.Status))
+		case x.Parted:
+			a.linkEnd(p)
+		}
+		if x.Ready != nil && x.Start == 0 && !x.Parted && !a.ending {
+			a.joinLate(p)
+		}
+	}
+}
+
+// retell tells p the maps that it has not heard of, and what else it may not have.
+func (a *Agent) retell(p *process, x *control.Account) {
+	if x.Start == 0 || x.Exited != nil {
+		return
+	}
+	for _, q := range a.processes {
+		if q != p && q.joined && len(q.addrs) > 0 && q.index >= a.first {
+			p.send(control.Message{Meet: &control.Meet{Index: q.index, Process: a.about(q)}}) // twice is harmless
+		}
+	}
+	state := a.pen.state
+	for epoch := x.Start + 1; epoch <= state.Epoch(); epoch++ {
+		c := state.Change(epoch)
+		heard := slices.Contains(x.Maps, epoch)
+		switch c.Kind {
+		case ledger.Open:
+			if c.Move.From == p.index && !slices.Contains(x.Leave, epoch) {
+				p.send(control.Message{Depart: &control.Depart{Rank: c.Move.Rank, To: c.Move.To, Epoch: epoch, Patience: movePatience}})
+			}
+		case ledger.Voided:
+			if !heard {
+				p.send(control.Message{Place: &control.Place{Epoch: epoch}})
+			}
+		case ledger.Moved:
+			if !heard {
+				p.send(control.Message{Place: &control.Place{Epoch: epoch, Ranks: []control.Placement{{Rank: c.Move.Rank, Process: c.Move.To}}}})
+			}
+		case ledger.Recovery:
+			if !heard {
+				p.send(a.recovery(p, c.Recovered))
+			}
+		}
+	}
+}
+
+// recovery is what p is told of ranks that go on elsewhere, or in it.
+func (a *Agent) recovery(p *process, c *ledger.Recovered) control.Message {
+	place := control.Place{Epoch: c.Epoch, Lost: c.Lost}
+	for _, x := range c.Ranks {
+		place.Ranks = append(place.Ranks, control.Placement{Rank: x.Rank, Process: x.Process})
+	}
+	for _, x := range c.Ranks {
+		if x.Process == p.index {
+			lives := slices.DeleteFunc(a.livesOf(x.Rank), func(n uint32) bool { return n >= c.Epoch })
+			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
+		}
+	}
+	return control.Message{Place: &place}
+}
+
+// conclude ends the job as the head before has decided.
+func (a *Agent) conclude(v ledger.Verdict) {
+	if v.Code == 0 && v.Text == "" { // all ranks have finished
+		for _, p := range a.processes {
+			for _, r := range p.ranks {
+				if _, told := p.finished[r]; !told {
+					p.finished[r] = control.RankReport{Rank: r}
+				}
+			}
+		}
+		return
+	}
+	a.ending, a.code = true, v.Code
+	for _, p := range a.everyone() {
+		if !p.send(control.Message{Stop: &control.Stop{Reason: v.Text}}) {
+			p.kill(syscall.SIGTERM)
+		}
+	}
+	a.after(grace, a.killAll)
+}

@@ -1,0 +1,63 @@
+package control
+
+import "github.com/mpiv/mpiv/internal/identity"
+
+// What who shows a job to a user says to its head, over TLS, where the job outlives its
+// head: the front. There is one at a time.
+
+// A FromFront is what the front says. Exactly one field is set.
+type FromFront struct {
+	Attach *Attach     `json:",omitempty"` // the first
+	Input  *FrontInput `json:",omitempty"`
+	Signal *int        `json:",omitempty"` // to pass on
+	Shown  *Shown      `json:",omitempty"`
+	Alive  *Alive      `json:",omitempty"`
+}
+
+// A ToFront is what it is told. Exactly one field is set.
+type ToFront struct {
+	Attached *Attached `json:",omitempty"` // the first
+	Text     *Text     `json:",omitempty"`
+	Taken    *Taken    `json:",omitempty"` // Bytes of its Input, or that nobody reads it
+	Voters   *Voters   `json:",omitempty"` // where to look for the next head
+	Ended    *Ended    `json:",omitempty"`
+	Alive    *Alive    `json:",omitempty"`
+}
+
+// Attach: show me the job.
+type Attach struct{ Version int }
+
+// Attached: here it is.
+type Attached struct {
+	Reads bool  // the job reads a standard input
+	Input int64 // what has come of it so far, in bytes: it goes on from there
+}
+
+// FrontInput is what the job is to read.
+type FrontInput struct {
+	Data []byte `json:",omitempty"`
+	End  bool   `json:",omitempty"`
+}
+
+// Text is what to show. A head that has taken over may say it again: what is of a
+// process ends at a place in its output that only grows.
+type Text struct {
+	Stderr  bool  `json:",omitempty"`
+	Process int   `json:",omitempty"`
+	End     int64 `json:",omitempty"` // of the output of Process, in bytes. 0: it is the head's own
+	Data    []byte
+}
+
+// Shown gives back room for so many Texts.
+type Shown struct{ N int }
+
+// Ended: the job has, with this exit code.
+type Ended struct{ Code int }
+
+// A Pass is what lets a front in.
+type Pass struct {
+	Job         string
+	Credentials identity.Credentials
+	Voters      []Voter
+	Silence     int64 // ns for which nothing may be heard
+}
