@@ -53,6 +53,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		err = move(stdout, args[1:])
 	case "drain", "cordon", "uncordon":
 		err = giveOrder(stdout, word, args[1:])
+	case "attach":
+		return attach(args[1:], stdout, stderr)
 	case "abort":
 		err = abort(stdout, args[1:])
 	default:
@@ -91,7 +93,7 @@ func deputy(args []string, stderr *os.File) int {
 	if err := agent.Adopt(); err != nil {
 		return report(stderr, err)
 	}
-	return agent.Deputy(os.Stdin, os.Stdout, stderr, guard())
+	return agent.Deputy(agent.Orders{In: os.Stdin, Out: os.Stdout, Errs: stderr, Guard: guard(), Log: true, Breaker: breakerFor})
 }
 
 // guard is the command that is a guard; none if this program cannot tell where
@@ -132,6 +134,9 @@ func launch(args []string, stdout, stderr *os.File) int {
 	j.Stdout, j.Stderr = stdout, stderr
 	if j.StdinRank >= 0 {
 		j.Stdin = os.Stdin
+	}
+	if r.Outlive {
+		return outlive(j, stdout, stderr)
 	}
 	j.Reaper, j.Guard = true, guard()
 	if err := agent.Adopt(); err != nil {

@@ -37,6 +37,7 @@ type run struct {
 	Bind            string
 	Survive         string
 	Spares          int
+	Outlive         bool
 	Snapshot        time.Duration
 	Contracts       string
 	ContractsFile   string
@@ -193,6 +194,9 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.Spares) }},
+	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and trusted agents on three hosts)",
+		set:    func(r *run, _ *program, _ string) error { r.Outlive = true; return nil },
+		render: func(r *run, _ *program) []string { return on(r.Outlive) }},
 	{names: []string{"snapshot"}, value: "SECONDS", help: "how often each rank's state is saved, with --survive crashes (default 2)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Snapshot, err = seconds(v)

@@ -131,6 +131,7 @@ func printHelp(w io.Writer) {
   mpivrun explain N [--job JOB]    decision N; --from FILE reads what --events FILE wrote
   mpivrun trace --for SECONDS [-o FILE] [JOB]
                                    what every rank does, for ui.perfetto.dev
+  mpivrun attach [JOB]             show a job that runs with --outlive, until it ends
   mpivrun abort [JOB]              end a job
   mpivrun version [--json]
   mpivrun help

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
@@ -28,7 +29,7 @@ import (
 // and does with it what the first agent says.
 type deputy struct {
 	boot     control.Boot
-	guard    []string // the command that is one
+	orders   Orders
 	identity *identity.Identity
 	line     *line    // to the head; owned by serve
 	copies   *buddies // nil where the job does not outlive hosts
@@ -59,16 +60,25 @@ type stdio struct {
 	stderr  bool
 }
 
-// Deputy is the agent that another started on this host: it reads its orders
-// from in, and returns its exit code. What it cannot tell the job's first agent
-// it writes to errs. guard is as in Job. Of a job that outlives its head it may be
-// the first agent, or become the head; then it tells who started it on out, as a Begun.
-func Deputy(in io.Reader, out, errs io.Writer, guard []string) int {
-	d := &deputy{guard: guard, books: newBooks(), orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
-	if err := d.join(in, out); errors.Is(err, errBegun) {
+// Orders are what an agent is started with.
+type Orders struct {
+	In    io.Reader // has what to do, as a line. Its end is that of the launch
+	Out   io.Writer // of a job that outlives its head: the first agent tells how it began, as a Begun
+	Errs  io.Writer // takes what cannot be told the job's first agent
+	Guard []string  // as in Job
+	Log   bool      // this operating-system process does nothing else: the first agent's own standard error becomes a file
+	// Breaker is as in Job, for a schedule. Nil: there is none.
+	Breaker func(chaos.Schedule) (Breaker, error)
+}
+
+// Deputy is the agent that another started on this host. It returns its exit code. Of a
+// job that outlives its head it may be the first agent, or become the head.
+func Deputy(o Orders) int {
+	d := &deputy{orders: o, books: newBooks(), orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+	if err := d.join(); errors.Is(err, errBegun) {
 		return codeAgent
 	} else if err != nil {
-		fmt.Fprintln(errs, agentMark+oneLine(err))
+		fmt.Fprintln(o.Errs, agentMark+oneLine(err))
 		return codeAgent
 	}
 	d.serve()
@@ -77,8 +87,8 @@ func Deputy(in io.Reader, out, errs io.Writer, guard []string) int {
 
 // join reads the orders, passes on those for others, and connects to the job's
 // first agent.
-func (d *deputy) join(in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(io.LimitReader(in, 64<<20))
+func (d *deputy) join() error {
+	lines := bufio.NewReader(io.LimitReader(d.orders.In, 64<<20))
 	orders, err := lines.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("\"mpivrun agent\" is for mpivrun to start, which then tells it what to do: %w", err)
@@ -99,7 +109,7 @@ func (d *deputy) join(in io.Reader, out io.Writer) error {
 		}
 	}()
 	if len(d.boot.First) > 0 {
-		if err := d.begin(out); err != nil {
+		if err := d.begin(); err != nil {
 			return err
 		}
 	} else if d.identity, err = d.boot.Credentials.Open(); err != nil {
@@ -457,7 +467,7 @@ func (d *deputy) house() error {
 	if d.crew != nil {
 		return nil
 	}
-	c, err := newCrew(crewJob{name: d.boot.Job, runtime: RuntimeDir(), guard: d.guard}, d)
+	c, err := newCrew(crewJob{name: d.boot.Job, runtime: RuntimeDir(), guard: d.orders.Guard}, d)
 	if err != nil {
 		return err
 	}

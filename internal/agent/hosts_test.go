@@ -226,7 +226,7 @@ func TestAgentWithoutOrders(t *testing.T) {
 		`[{"Version":999}]` + "\n": fmt.Sprintf("speaks version %d of the protocol of agents, the job's 999", control.AgentVersion),
 	} {
 		var errs bytes.Buffer
-		require.Equal(t, codeAgent, Deputy(strings.NewReader(in), io.Discard, &errs, nil))
+		require.Equal(t, codeAgent, Deputy(Orders{In: strings.NewReader(in), Out: io.Discard, Errs: &errs}))
 		require.Contains(t, errs.String(), says)
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		self, _ := os.Executable()
-		os.Exit(Deputy(os.Stdin, os.Stdout, os.Stderr, []string{"env", envDo + "=guard", self}))
+		os.Exit(Deputy(Orders{In: os.Stdin, Out: os.Stdout, Errs: os.Stderr, Guard: []string{"env", envDo + "=guard", self}}))
 	} else if do == "guard" {
 		Guard(os.Stdin)
 		os.Exit(0)

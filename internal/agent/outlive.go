@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -64,8 +63,8 @@ func FirstOrders(j Job) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// begin makes this agent the first of the job in its orders, and tells on out how that went.
-func (d *deputy) begin(out io.Writer) error {
+// begin makes this agent the first of the job in its orders, and tells how that went.
+func (d *deputy) begin() error {
 	err := d.beginJob()
 	b := Begun{}
 	if err == nil {
@@ -77,7 +76,7 @@ func (d *deputy) begin(out io.Writer) error {
 		}
 	}
 	text, _ := json.Marshal(b)
-	out.Write(append(text, '\n'))
+	d.orders.Out.Write(append(text, '\n'))
 	if err != nil {
 		return errBegun
 	}
@@ -96,6 +95,11 @@ func (d *deputy) beginJob() (err error) {
 	if f.Chaos != "" {
 		if j.Chaos, err = chaos.Parse(f.Chaos); err != nil {
 			return err
+		}
+		if d.orders.Breaker != nil {
+			if j.Breaker, err = d.orders.Breaker(j.Chaos); err != nil {
+				return err
+			}
 		}
 	}
 	here := slices.IndexFunc(j.Hosts, func(h Host) bool { return h.Here })
@@ -116,6 +120,11 @@ func (d *deputy) beginJob() (err error) {
 			}
 		}
 	}()
+	if d.orders.Log {
+		if err := toLog(d.crew.dir.path); err != nil {
+			return err
+		}
+	}
 	j.Name = d.crew.dir.name()
 	d.boot.Job = j.Name
 	authority, err := identity.NewAuthority(j.Name)

@@ -166,6 +166,27 @@ func abandoned(path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
+// Ended is the directory of a job called name that has ended while nobody looked, or of the
+// only one if name is empty; "" if there is none.
+func Ended(name string) string {
+	if name == "" {
+		name = "*"
+	} else {
+		name = cleanName(name)
+	}
+	var all []string
+	for _, dir := range runtimeDirs() {
+		if ours(dir) == nil {
+			found, _ := filepath.Glob(filepath.Join(dir, name+endedSuffix))
+			all = append(all, found...)
+		}
+	}
+	if len(all) != 1 {
+		return ""
+	}
+	return all[0]
+}
+
 // A Found is a running job.
 type Found struct {
 	Name string
