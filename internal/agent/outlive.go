@@ -55,6 +55,7 @@ func (j Job) portable() Job {
 // FirstOrders is what "mpivrun agent" reads, as a line, to be the first agent of j, which
 // outlives its head.
 func FirstOrders(j Job) ([]byte, error) {
+	j = j.withDefaults() // as they are here
 	text, err := json.Marshal(first{Job: j.portable(), Input: j.Stdin != nil, Chaos: j.Chaos.String()})
 	if err != nil {
 		return nil, err
