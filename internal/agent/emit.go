@@ -126,6 +126,9 @@ func (a *Agent) emitEnd() {
 
 // hereName is what the job calls this host, which may have no part in it.
 func (a *Agent) hereName() string {
+	if a.deputy != nil {
+		return a.hosts[a.own()].name
+	}
 	for _, h := range a.hosts {
 		if h.here {
 			return h.name

@@ -18,6 +18,22 @@ func outliving(t *testing.T, j Job, out, errs *buffer) (dir string, first *exec.
 	t.Helper()
 	orders, err := FirstOrders(j)
 	require.NoError(t, err)
+	dir, first = begun(t, orders)
+	ended := make(chan int, 1)
+	v := &Viewer{Stdin: j.Stdin, Stdout: out, Stderr: errs}
+	go func() {
+		code, err := v.Attach(dir)
+		if err != nil {
+			errs.Write([]byte(err.Error()))
+		}
+		ended <- code
+	}()
+	return dir, first, ended
+}
+
+// begun begins the job of orders.
+func begun(t *testing.T, orders []byte) (dir string, first *exec.Cmd) {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	first = exec.Command(self)
@@ -39,19 +55,10 @@ func outliving(t *testing.T, j Job, out, errs *buffer) (dir string, first *exec.
 	var b Begun
 	require.NoError(t, json.Unmarshal(line, &b))
 	require.Empty(t, b.Error)
-	ended := make(chan int, 1)
-	v := &Viewer{Stdin: j.Stdin, Stdout: out, Stderr: errs}
-	go func() {
-		code, err := v.Attach(b.Dir)
-		if err != nil {
-			errs.Write([]byte(err.Error()))
-		}
-		ended <- code
-	}()
-	return b.Dir, first, ended
+	return b.Dir, first
 }
 
-// await waits for the exit code.
+// awaitCode waits for the exit code.
 func awaitCode(t *testing.T, code <-chan int, errs *buffer) int {
 	t.Helper()
 	select {
@@ -83,4 +90,42 @@ func TestHeadKilled(t *testing.T) {
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 	require.Contains(t, errs.String(), "leads the job from now on")
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
+}
+
+// A head whose host is drained has another lead, and is a deputy like others from then on.
+func TestHeadHandsOver(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 3, 1)
+	j.Silence, j.Verbose = 3*time.Second, true
+	dir, first, code := outliving(t, j, out, errs)
+	out.await(t, "ready", 3)
+	errs.await(t, "is known to 3 agents", 1)
+	_, err := Ask(dir, Question{Op: "drain", Host: "here"})
+	require.NoError(t, err, "%s", errs)
+	errs.await(t, "leads the job from now on", 1)
+	ans, err := Ask(dir, Question{Op: "ps"}) // of a deputy that has found the new head
+	require.NoError(t, err, "%s", errs)
+	require.NotNil(t, ans.State())
+	require.NoError(t, first.Process.Kill())
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	require.Equal(t, 1, strings.Count(errs.String(), "leads the job from now on"), "%s", errs)
+	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
+}
+
+// Who shows the job is gone; what is left to show when it ends, and its exit code, wait for
+// the next.
+func TestNobodyShowsTheJob(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 3, 0)
+	j.Programs = []Program{{Ranks: 3, Path: "sh", Args: []string{"-c", "sleep 0.5; echo late; exit 4"}}}
+	orders, err := FirstOrders(j)
+	require.NoError(t, err)
+	dir, first := begun(t, orders)
+	first.Wait()
+	v := &Viewer{Stdout: out, Stderr: errs}
+	require.Equal(t, dir+endedSuffix, Ended(j.Name))
+	c, err := v.Attach(dir + endedSuffix)
+	require.NoError(t, err)
+	require.Equal(t, 4, c)
+	require.Contains(t, out.String(), "late\n")
+	require.Contains(t, errs.String(), "exited with code 4")
+	require.Empty(t, Ended(j.Name), "it is shown once")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
@@ -196,6 +197,9 @@ func (a *Agent) tickPolicy() {
 	if a.policy.ticks%int(time.Second/policyTick) == 0 {
 		a.sendersKnown()
 	}
+	if a.policy.ticks%int(promisesEvery/policyTick) == 0 {
+		a.recordPromises()
+	}
 	a.tellPolicy(leader.Tick{})
 }
 
@@ -319,7 +323,9 @@ func (a *Agent) perform(actions []leader.Action) {
 			a.carryOut(act.Plan)
 		case leader.GiveUp:
 			a.fail(verdict{code: 1, text: act.Reason})
-		case leader.HandOver, leader.Abandon: // there is one leader; a plan ends by itself
+		case leader.HandOver:
+			a.handOver(act.To, act.Why)
+		case leader.Abandon: // a plan ends by itself
 		}
 	}
 }
@@ -455,6 +461,9 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
 	a.policy.refs[ref] = reply
+	if slices.ContainsFunc(a.hosts, func(h *host) bool { return h.name == q.Host }) {
+		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
+	}
 	switch q.Op {
 	case "drain":
 		a.tellPolicy(leader.Drain{Host: q.Host, Ref: ref})

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/mpiv/mpiv/internal/ledger"
 )
@@ -118,8 +121,18 @@ func (a *Agent) agree(r *replica, queue <-chan writing) {
 				more = false
 			}
 		}
-		if err := r.commit(w.batch); err != nil {
+		err := r.commit(w.batch)
+		for errors.Is(err, raft.ErrLeadershipTransferInProgress) { // which may come to nothing
+			select {
+			case <-a.done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			err = r.commit(w.batch)
+		}
+		if err != nil {
 			a.post(func() { a.depose(err) })
+			r.raft.LeadershipTransfer() // should this voter still be the one that is agreed with
 			return
 		}
 		a.post(func() { a.wasAgreed(w.upTo) })

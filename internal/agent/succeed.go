@@ -61,6 +61,9 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 	if err := a.prepareOutput(); err != nil {
 		return nil, err
 	}
+	if err := a.recallPromises(state.Promises); err != nil {
+		return nil, err
+	}
 	a.first = len(state.Job.Processes)
 	all := a.processes
 	a.known.Store(&all)

@@ -21,6 +21,7 @@ type Entry struct {
 	Recovered *Recovered `json:",omitempty"`
 	Covered   *Covered   `json:",omitempty"`
 	Order     *Order     `json:",omitempty"`
+	Promises  *Promises  `json:",omitempty"`
 	Verdict   *Verdict   `json:",omitempty"`
 }
 
@@ -107,6 +108,9 @@ type Covered struct {
 
 // Order is one of the operator's that lasts.
 type Order struct{ Op, Host string }
+
+// Promises is what links were seen to deliver under normal load; opaque here.
+type Promises struct{ Text []byte }
 
 // Verdict is why the job ends.
 type Verdict struct {

@@ -25,6 +25,7 @@ type State struct {
 	Changes   []Change // the map of epoch n is that of n-1 and Changes[n-2]
 	Covered   map[int]Version
 	Orders    []Order
+	Promises  []byte
 	Verdict   *Verdict
 }
 
@@ -171,6 +172,8 @@ func (s *State) apply(e Entry) error {
 		if e.Order.Op != "uncordon" {
 			s.Orders = append(s.Orders, *e.Order)
 		}
+	case e.Promises != nil:
+		s.Promises = slices.Clone(e.Promises.Text)
 	case e.Verdict != nil:
 		if s.Verdict == nil { // only the first counts
 			s.Verdict = e.Verdict

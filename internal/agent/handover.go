@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/sensors"
+)
+
+// A head whose own host is not well, or is to be left, has another agent lead.
+
+// handOver has the agent of a host lead, or of another that votes if that one does not.
+func (a *Agent) handOver(to, why string) {
+	if a.pen == nil || a.pen.queue == nil {
+		return // there is nobody to whom it could
+	}
+	if a.head.term != 0 && time.Since(a.since) < handOverRest {
+		a.detail("it is not long that the agent of host %s leads, so it goes on: %s", a.hosts[a.own()].name, why)
+		return
+	}
+	next := -1
+	for _, i := range a.voters {
+		if i != a.own() && a.hosts[i].able() && (next < 0 || a.hosts[i].name == to) {
+			next = i
+		}
+	}
+	if next < 0 {
+		return
+	}
+	a.recordPromises()
+	a.warn("the agent of host %s is to lead the job: %s", a.hosts[next].name, why)
+	for ref, reply := range a.policy.refs { // the order is in the ledger
+		delete(a.policy.refs, ref)
+		reply <- Answer{Decision: fmt.Sprintf("the agent of host %s is to lead the job, and to see to it", a.hosts[next].name)}
+	}
+	v := a.voterOf(next)
+	// Not before what was decided is agreed on: the next head goes by that.
+	a.agreed(func() {
+		r := a.deputy.office.votes()
+		if r == nil {
+			return
+		}
+		a.wg.Go(func() {
+			select {
+			case <-time.After(answerTime):
+			case <-a.done:
+				return
+			}
+			if err := r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v)).Error(); err != nil {
+				a.post(func() { a.warn("it goes on leading from here: %v", err) })
+			}
+		})
+	})
+}
+
+// handOverRest is for how long a head that was elected does not hand over: where no host
+// is well they would do nothing else.
+const handOverRest = 10 * time.Second
+
+// answerTime is for answers that are on their way.
+const answerTime = 50 * time.Millisecond
+
+// votes is this agent's part in elections; nil: it has none.
+func (s *office) votes() *replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replica
+}
+
+// promisesEvery is how often it is written down what links promise: a new head would take
+// for normal what it finds.
+const promisesEvery = 10 * time.Second
+
+// recordPromises writes that down, if it has changed.
+func (a *Agent) recordPromises() {
+	if a.pen == nil || a.contracts == nil {
+		return
+	}
+	var text bytes.Buffer
+	if a.contracts.Contract().Store(&text) == nil && !slices.Equal(text.Bytes(), a.pen.state.Promises) {
+		a.record(ledger.Entry{Promises: &ledger.Promises{Text: text.Bytes()}})
+	}
+}
+
+// recallPromises has the watch over links begin with what they promised the head before.
+func (a *Agent) recallPromises(text []byte) error {
+	mode, err := a.contractMode()
+	if err != nil || mode == sensors.Off {
+		return err
+	}
+	o := sensors.WatchOptions{Mode: mode}
+	if len(text) > 0 {
+		if o.Contract, err = sensors.Load(bytes.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	a.contracts, err = sensors.NewWatch(o)
+	return err
+}
