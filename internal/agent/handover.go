@@ -80,7 +80,7 @@ func (a *Agent) recordPromises() {
 		return
 	}
 	var text bytes.Buffer
-	if a.contracts.Contract().Store(&text) == nil && !slices.Equal(text.Bytes(), a.pen.state.Promises) {
+	if a.contracts.Contract().Store(&text) == nil && !slices.Equal(text.Bytes(), a.pen.State.Promises) {
 		a.record(ledger.Entry{Promises: &ledger.Promises{Text: text.Bytes()}})
 	}
 }

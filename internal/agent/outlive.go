@@ -200,11 +200,17 @@ func (a *Agent) prepareOutliving() error {
 			return err
 		}
 	}
+	if a.job.Trace != "" {
+		var err error
+		if a.traceFile, err = openTrace(a.job.Trace); err != nil {
+			return err
+		}
+	}
 	text, err := json.Marshal(plan{Job: a.job.portable(), Input: a.job.Stdin != nil, Authority: a.authority.Secret(), Token: a.token})
 	if err != nil {
 		return err
 	}
-	a.pen = &pen{state: new(ledger.State)}
+	a.pen = &pen{Pen: ledger.NewPen(new(ledger.State))}
 	j := ledger.Job{Name: a.job.Name, Plan: text}
 	for _, h := range a.hosts {
 		j.Hosts = append(j.Hosts, h.name)
@@ -448,6 +454,7 @@ func (a *Agent) abdicate() {
 		t.Stop()
 	}
 	a.endChaos()
+	a.closeTrace()
 	for s := range a.news.subscribers {
 		a.unsubscribe(s, false)
 	}

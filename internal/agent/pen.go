@@ -16,18 +16,9 @@ import (
 
 // A pen is what the head writes with. Owned by loop, but for queue.
 type pen struct {
-	state     *ledger.State // with all that was written
-	written   uint64        // entries
-	committed uint64        // of them
-	held      []held
-	queue     chan writing  // to the goroutine that has it agreed on; nil before there are other voters
-	changes   chan []change // of who votes
-}
-
-// held is what waits until entries are agreed on.
-type held struct {
-	until uint64
-	do    func()
+	ledger.Pen
+	queue   chan writing  // to the goroutine that has it agreed on; nil before there are other voters
+	changes chan []change // of who votes
 }
 
 // A writing is entries on their way to being agreed on.
@@ -46,15 +37,15 @@ func (a *Agent) record(e ledger.Entry) {
 	if p == nil || a.deposed != nil {
 		return
 	}
-	if err := p.state.Apply(e); err != nil {
+	n, err := p.Write(e)
+	switch {
+	case err != nil:
 		panic(fmt.Sprintf("agent: a decision that cannot be: %v: %s", err, e.Append(nil)))
+	case p.queue == nil:
+		p.Agreed(n)
+	default:
+		p.send(writing{batch{Entries: []ledger.Entry{e}}, n}, a.done)
 	}
-	p.written++
-	if p.queue == nil {
-		p.committed = p.written
-		return
-	}
-	p.send(writing{batch{Entries: []ledger.Entry{e}}, p.written}, a.done)
 }
 
 func (p *pen) send(w writing, done <-chan struct{}) {
@@ -66,25 +57,20 @@ func (p *pen) send(w writing, done <-chan struct{}) {
 
 // agreed runs do when all that was written is agreed on, in the order of calls.
 func (a *Agent) agreed(do func()) {
-	p := a.pen
-	if p == nil || p.committed == p.written && len(p.held) == 0 {
+	if a.pen == nil {
 		do()
 		return
 	}
-	p.held = append(p.held, held{p.written, do})
+	a.pen.Then(do)
 }
 
 // pending tells whether agreed would wait.
-func (a *Agent) pending() bool { return a.pen != nil && a.pen.committed != a.pen.written }
+func (a *Agent) pending() bool { return a.pen != nil && a.pen.Waits() }
 
 // wasAgreed is told that entries up to that are agreed on.
 func (a *Agent) wasAgreed(upTo uint64) {
-	p := a.pen
-	p.committed = max(p.committed, upTo)
-	for len(p.held) > 0 && p.held[0].until <= p.committed && a.deposed == nil {
-		do := p.held[0].do
-		p.held = p.held[1:]
-		do()
+	if a.deposed == nil {
+		a.pen.Agreed(upTo)
 	}
 }
 
@@ -96,8 +82,7 @@ func (a *Agent) replicate(r *replica, known bool) {
 	a.wg.Go(func() { a.revote(r, p.changes) })
 	a.wg.Go(func() { a.agree(r, p.queue) })
 	if !known {
-		p.written++ // what follows waits until this is there
-		p.send(writing{batch{Whole: p.state.Snapshot()}, p.written}, a.done)
+		p.send(writing{batch{Whole: p.State.Snapshot()}, p.Again()}, a.done)
 	}
 }
 

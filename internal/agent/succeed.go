@@ -67,7 +67,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 	a.first = len(state.Job.Processes)
 	all := a.processes
 	a.known.Store(&all)
-	a.pen = &pen{state: state}
+	a.pen = &pen{Pen: ledger.NewPen(state)}
 	a.openDoor(r.raft.CurrentTerm())
 	go a.lead(r)
 	return a, nil
@@ -210,7 +210,7 @@ func (a *Agent) reconvene() {
 	}
 	if !a.toldStart {
 		a.fail(verdict{code: 1, text: "the agent that led the job died before ranks had started"})
-	} else if v := a.pen.state.Verdict; v != nil {
+	} else if v := a.pen.State.Verdict; v != nil {
 		a.conclude(*v)
 	}
 	if !a.ending {
@@ -254,7 +254,7 @@ func (a *Agent) resumePolicy() {
 	if a.policy == nil {
 		return
 	}
-	for _, o := range a.pen.state.Orders {
+	for _, o := range a.pen.State.Orders {
 		switch o.Op {
 		case "drain":
 			a.tellPolicy(leader.Drain{Host: o.Host})
@@ -408,27 +408,16 @@ func (a *Agent) retell(p *process, x *control.Account) {
 			p.send(control.Message{Meet: &control.Meet{Index: q.index, Process: a.about(q)}}) // twice is harmless
 		}
 	}
-	state := a.pen.state
-	for epoch := x.Start + 1; epoch <= state.Epoch(); epoch++ {
-		c := state.Change(epoch)
-		heard := slices.Contains(x.Maps, epoch)
-		switch c.Kind {
-		case ledger.Open:
-			if c.Move.From == p.index && !slices.Contains(x.Leave, epoch) {
-				p.send(control.Message{Depart: &control.Depart{Rank: c.Move.Rank, To: c.Move.To, Epoch: epoch, Patience: movePatience}})
-			}
-		case ledger.Voided:
-			if !heard {
-				p.send(control.Message{Place: &control.Place{Epoch: epoch}})
-			}
-		case ledger.Moved:
-			if !heard {
-				p.send(control.Message{Place: &control.Place{Epoch: epoch, Ranks: []control.Placement{{Rank: c.Move.Rank, Process: c.Move.To}}}})
-			}
-		case ledger.Recovery:
-			if !heard {
-				p.send(a.recovery(p, c.Recovered))
-			}
+	for _, d := range a.pen.State.Due(p.index, ledger.Heard{Start: x.Start, Maps: x.Maps, Leave: x.Leave}) {
+		switch {
+		case d.Leave:
+			p.send(control.Message{Depart: &control.Depart{Rank: d.Move.Rank, To: d.Move.To, Epoch: d.Epoch, Patience: movePatience}})
+		case d.Kind == ledger.Voided:
+			p.send(control.Message{Place: &control.Place{Epoch: d.Epoch}})
+		case d.Kind == ledger.Moved:
+			p.send(control.Message{Place: &control.Place{Epoch: d.Epoch, Ranks: []control.Placement{{Rank: d.Move.Rank, Process: d.Move.To}}}})
+		case d.Kind == ledger.Recovery:
+			p.send(a.recovery(p, d.Recovered))
 		}
 	}
 }
