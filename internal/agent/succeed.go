@@ -377,7 +377,9 @@ func (a *Agent) catchUp(h *host, says control.Rejoined, known int) {
 		}
 		a.stopped(p, printable(x.Stopped))
 		for _, m := range x.Arrived {
-			a.arrived(p, m)
+			if mv := a.survival.moving[m.Rank]; mv != nil && mv.epoch == m.Epoch {
+				a.arrived(p, m)
+			}
 		}
 		for _, m := range x.Stayed {
 			a.stayed(p, m)
