@@ -82,7 +82,7 @@ func TestAJobThatCanOutliveItsHeadEnds(t *testing.T) {
 // The agent that leads is killed: another leads, and the ranks that were on its host go on.
 func TestHeadKilled(t *testing.T) {
 	j, out, errs := lossy(t, "save", 3, 3, 1)
-	j.Silence, j.Verbose = 3*time.Second, true
+	j.Silence, j.Verbose = 2*time.Second, true
 	_, first, code := outliving(t, j, out, errs)
 	out.await(t, "ready", 3)
 	errs.await(t, "is known to 3 agents", 1)
@@ -95,7 +95,7 @@ func TestHeadKilled(t *testing.T) {
 // A head whose host is drained has another lead, and is a deputy like others from then on.
 func TestHeadHandsOver(t *testing.T) {
 	j, out, errs := lossy(t, "save", 3, 3, 1)
-	j.Silence, j.Verbose = 3*time.Second, true
+	j.Silence, j.Verbose = 2*time.Second, true
 	dir, first, code := outliving(t, j, out, errs)
 	out.await(t, "ready", 3)
 	errs.await(t, "is known to 3 agents", 1)

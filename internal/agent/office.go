@@ -103,7 +103,7 @@ func (s *office) watch(r *replica) {
 		switch {
 		case !leads && a != nil:
 			a.post(func() { a.depose(errors.New("the other agents do not answer, or have elected another")) })
-		case leads && a != nil && !a.given():
+		case leads && a != nil && !a.given(r.raft.CurrentTerm()):
 			// the first head, which was so before it was elected
 		case leads:
 			if a != nil {
@@ -112,17 +112,38 @@ func (s *office) watch(r *replica) {
 			if r.raft.Barrier(commitTime).Error() != nil {
 				continue // it leads no more
 			}
-			if next, err := succeed(s.d, r); err == nil {
+			next, err := succeed(s.d, r)
+			switch {
+			case err == nil:
 				s.sit(next)
+			case errors.Is(err, errEmpty):
+				s.yield(r)
 			}
 		}
 	}
 }
 
-// given tells whether a was deposed, or is about to be.
-func (a *Agent) given() bool {
+// yield has the first head elected, whose ledger has not come here yet, if it is there.
+func (s *office) yield(r *replica) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.voters {
+		if v.Agent == s.d.boot.Leads && v.Agent != s.d.boot.Agent {
+			r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v))
+		}
+	}
+}
+
+// given tells whether a was deposed, or is now: it was elected in another term, since when
+// another may have led.
+func (a *Agent) given(term uint64) bool {
 	answer := make(chan bool, 1)
-	a.post(func() { answer <- a.deposed != nil })
+	a.post(func() {
+		if a.pen.queue != nil && a.pen.term != term {
+			a.depose(errors.New("there was another election"))
+		}
+		answer <- a.deposed != nil
+	})
 	select {
 	case given := <-answer:
 		return given
@@ -142,7 +163,7 @@ func (s *office) close() {
 	r, a := s.replica, s.agent
 	s.mu.Unlock()
 	if a != nil {
-		a.post(func() { a.depose(errors.New("its agent ends")) }) // nothing, if the job has ended
+		a.post(func() { a.resign(errors.New("its agent ends")) }) // nothing, if the job has ended
 		<-a.ended
 	}
 	if r != nil {

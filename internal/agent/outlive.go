@@ -342,13 +342,16 @@ func (a *Agent) found(r *replica) {
 			case <-time.After(5 * time.Millisecond):
 			}
 			if time.Since(since) > leadTime {
+				since = time.Now()
 				a.post(func() {
-					a.warn("the job ends with the agent of host %s: the others have not agreed that it leads", a.hosts[a.own()].name)
+					a.warn("the job ends with the agent of host %s, as long as others do not agree that it leads", a.hosts[a.own()].name)
 				})
-				return
 			}
 		}
 		a.post(func() {
+			if a.deposed != nil {
+				return
+			}
 			a.replicate(r, false)
 			a.agreed(func() { a.detail("what the head decides is known to %d agents from now on", len(a.voters)) })
 		})

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -17,8 +18,9 @@ import (
 // A pen is what the head writes with. Owned by loop, but for queue.
 type pen struct {
 	ledger.Pen
-	queue   chan writing  // to the goroutine that has it agreed on; nil before there are other voters
+	queue   *writings     // nil before there are other voters
 	changes chan []change // of who votes
+	term    uint64        // in which this head was elected
 }
 
 // A writing is entries on their way to being agreed on.
@@ -27,9 +29,54 @@ type writing struct {
 	upTo uint64
 }
 
-// penQueue is how many entries may wait to be agreed on. Who writes more waits for the
-// other voters, as everybody who is to hear of it does anyway.
-const penQueue = 4096
+// writings are those that are to be agreed on. Who writes does not wait: he is the head,
+// and others, whose doing makes him write, wait for what is agreed on.
+type writings struct {
+	more chan struct{} // one element: there is something in all
+
+	mu  sync.Mutex // guards what follows
+	all []writing
+}
+
+func (q *writings) add(w writing) {
+	q.mu.Lock()
+	q.all = append(q.all, w)
+	q.mu.Unlock()
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for some, which can be agreed on as one; false: there will be none.
+func (q *writings) take(done <-chan struct{}) (w writing, ok bool) {
+	for {
+		q.mu.Lock()
+		for n, next := range q.all {
+			if n > 0 && next.Whole != nil || n >= batchMost {
+				break
+			}
+			w.Entries, w.upTo, ok = append(w.Entries, next.Entries...), next.upTo, true
+			if next.Whole != nil {
+				w.Whole = next.Whole
+			}
+			q.all[0] = writing{}
+			q.all = q.all[1:]
+		}
+		q.mu.Unlock()
+		if ok {
+			return w, true
+		}
+		select {
+		case <-q.more:
+		case <-done:
+			return w, false
+		}
+	}
+}
+
+// batchMost is how many are agreed on as one.
+const batchMost = 1024
 
 // record writes e. It is one that can follow, or the head is not what the ledger says.
 func (a *Agent) record(e ledger.Entry) {
@@ -44,14 +91,7 @@ func (a *Agent) record(e ledger.Entry) {
 	case p.queue == nil:
 		p.Agreed(n)
 	default:
-		p.send(writing{batch{Entries: []ledger.Entry{e}}, n}, a.done)
-	}
-}
-
-func (p *pen) send(w writing, done <-chan struct{}) {
-	select {
-	case p.queue <- w:
-	case <-done:
+		p.queue.add(writing{batch{Entries: []ledger.Entry{e}}, n})
 	}
 }
 
@@ -78,33 +118,24 @@ func (a *Agent) wasAgreed(upTo uint64) {
 // was, unless they have it.
 func (a *Agent) replicate(r *replica, known bool) {
 	p := a.pen
-	p.queue, p.changes = make(chan writing, penQueue), make(chan []change, votersMost)
+	p.queue, p.changes = &writings{more: make(chan struct{}, 1)}, make(chan []change, votersMost)
 	a.wg.Go(func() { a.revote(r, p.changes) })
+	p.term = r.raft.CurrentTerm()
 	a.wg.Go(func() { a.agree(r, p.queue) })
 	if !known {
-		p.send(writing{batch{Whole: p.State.Snapshot()}, p.Again()}, a.done)
+		p.queue.add(writing{batch{Whole: p.State.Snapshot()}, p.Again()})
 	}
 }
 
-// leadTime is how long the first election may take.
+// leadTime is how long the first election may take without a word.
 const leadTime = 20 * time.Second
 
 // agree has writings agreed on until the head ends, or is none any more.
-func (a *Agent) agree(r *replica, queue <-chan writing) {
+func (a *Agent) agree(r *replica, queue *writings) {
 	for {
-		var w writing
-		select {
-		case w = <-queue:
-		case <-a.done:
+		w, ok := queue.take(a.done)
+		if !ok {
 			return
-		}
-		for more := true; more && len(w.Entries) < penQueue; {
-			select {
-			case next := <-queue:
-				w.Entries, w.upTo = append(w.Entries, next.Entries...), next.upTo
-			default:
-				more = false
-			}
 		}
 		err := r.commit(w.batch)
 		for errors.Is(err, raft.ErrLeadershipTransferInProgress) { // which may come to nothing
@@ -124,8 +155,16 @@ func (a *Agent) agree(r *replica, queue <-chan writing) {
 	}
 }
 
-// depose ends the head, though not the job: another leads, or will.
+// depose ends the head, though not the job: another leads, or will. One whose ledger nobody
+// else has stays: those who are elected in its place have it elected again.
 func (a *Agent) depose(err error) {
+	if a.pen.queue != nil {
+		a.resign(err)
+	}
+}
+
+// resign is depose of any head.
+func (a *Agent) resign(err error) {
 	if a.deposed == nil {
 		a.deposed = err
 		a.detail("this agent leads the job no more: %v", err)

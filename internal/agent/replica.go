@@ -65,9 +65,9 @@ func newReplica(agent int, own *identity.Identity, door *buddies, voters []contr
 	}
 	c := raft.DefaultConfig()
 	c.LocalID = voterID(agent)
-	// Without a word for so long a voter asks for an election, at the latest for twice
-	// as long: together what makes a host lost.
-	c.HeartbeatTimeout = max(silence/2, 20*time.Millisecond)
+	// Without a word for so long, and at most for twice as long, a voter asks for an
+	// election; by then a head without a majority is none any more.
+	c.HeartbeatTimeout = max(silence, 20*time.Millisecond)
 	c.ElectionTimeout = c.HeartbeatTimeout
 	c.LeaderLeaseTimeout = c.HeartbeatTimeout
 	c.CommitTimeout = max(c.HeartbeatTimeout/10, time.Millisecond)

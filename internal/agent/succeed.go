@@ -29,11 +29,14 @@ type returned struct {
 	accept chan<- bool
 }
 
+// errEmpty: the head before has not told anybody yet.
+var errEmpty = errors.New("the ledger is empty")
+
 // succeed makes the head of the job in d's process from the ledger.
 func succeed(d *deputy, r *replica) (*Agent, error) {
 	state := r.snapshot()
 	if state.Job == nil {
-		return nil, errors.New("the ledger is empty: the head died before it had told anybody")
+		return nil, errEmpty
 	}
 	var p plan
 	if err := json.Unmarshal(state.Job.Plan, &p); err != nil {
