@@ -91,11 +91,12 @@ type Agent struct {
 	pen      *pen          // nil where the job does not outlive its head
 	deposed  error         // why this is the head no more; nil: it is
 	typing   *feeder       // takes what a front brings of the job's input; nil: the job reads none
-	typed0   int64         // bytes of it that heads before had
+	typed0   int64         // bytes of it that have come to here, or to heads before
 	fronts   *front        // who shows the job; nil: nobody has
 	settled  chan struct{} // closed when code is known
 	back     *reconvention // while a new head hears what is there; nil: no more
 	voters   []int         // by index of their hosts
+	apart    bool          // lines of output and of errors do not come between each other, where there is a spool
 	spool    *spool        // output, for who shows the job; nil where the job does not outlive its head
 
 	contracts *sensors.Watch // nil: there are none
@@ -229,7 +230,7 @@ func (a *Agent) prepareOutput() error {
 	errs, ok2 := a.job.Stderr.(*os.File)
 	a.first = len(a.processes)
 	screens := [2]*screen{new(screen), new(screen)}
-	if !ok1 || !ok2 || sameFile(out, errs) {
+	if !a.apart && (!ok1 || !ok2 || sameFile(out, errs)) {
 		screens[0] = screens[1]
 	}
 	a.screens = screens

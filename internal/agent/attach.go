@@ -37,6 +37,7 @@ type Viewer struct {
 	sent   int64  // of them
 	taken  int64
 	eof    bool
+	typed  bool // it has begun to be sent
 	closed bool
 }
 
@@ -70,6 +71,12 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 	}
 	v.seen = map[stdio]int64{}
 	v.more.L = &v.mu
+	defer func() {
+		v.mu.Lock()
+		v.closed = true
+		v.more.Broadcast()
+		v.mu.Unlock()
+	}()
 	if v.Stdin != nil {
 		go v.readInput() // ends with this operating-system process: a terminal cannot be left off
 	}
@@ -154,7 +161,12 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 	})
 	if at.Reads && v.Stdin != nil {
 		v.mu.Lock()
-		v.sent, v.taken = max(at.Input, v.read-int64(len(v.input))), at.Input
+		if !v.typed { // what is read here goes on where others have ended
+			v.typed = true
+			v.read += at.Input
+		}
+		v.sent, v.taken = min(max(at.Input, v.read-int64(len(v.input))), v.read), at.Input
+		v.more.Broadcast()
 		v.mu.Unlock()
 		senders.Go(func() { v.sendInput(from, over) })
 	}

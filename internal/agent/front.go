@@ -74,9 +74,13 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 		case m.Shown != nil:
 			a.spool.shown(f, m.Shown.N)
 		case m.Input != nil:
-			if a.typing != nil {
-				a.typing.add(m.Input.Data, m.Input.End)
-			}
+			in := m.Input
+			a.post(func() {
+				if a.typing != nil && a.fronts == f {
+					a.typed0 += int64(len(in.Data))
+					a.typing.add(in.Data, in.End)
+				}
+			})
 		case m.Signal != nil:
 			a.Signal(syscall.Signal(*m.Signal))
 		}
@@ -85,6 +89,10 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 
 // attach tells f how the job stands.
 func (a *Agent) attach(f *front, attached chan<- bool) {
+	if a.back != nil { // what has come of the input the deputies will say
+		a.back.then = append(a.back.then, func() { a.attach(f, attached) })
+		return
+	}
 	told := control.Attached{Reads: a.typing != nil, Input: a.typed0}
 	if f.to.Send(control.ToFront{Attached: &told}) == nil {
 		a.fronts = f

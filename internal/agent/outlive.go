@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -27,6 +28,7 @@ import (
 type first struct {
 	Job   Job    // without what is of the process that made it
 	Input bool   // there is a standard input
+	Apart bool   // its output and its errors go to different places
 	Chaos string `json:",omitempty"`
 }
 
@@ -42,6 +44,7 @@ type Begun struct {
 type plan struct {
 	Job       Job
 	Input     bool // there is a standard input
+	Apart     bool // its output and its errors go to different places
 	Authority identity.Secret
 	Token     []byte
 }
@@ -56,7 +59,7 @@ func (j Job) portable() Job {
 // outlives its head.
 func FirstOrders(j Job) ([]byte, error) {
 	j = j.withDefaults() // as they are here
-	text, err := json.Marshal(first{Job: j.portable(), Input: j.Stdin != nil, Chaos: j.Chaos.String()})
+	text, err := json.Marshal(first{Job: j.portable(), Input: j.Stdin != nil, Apart: apart(j.Stdout, j.Stderr), Chaos: j.Chaos.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +148,7 @@ func (d *deputy) beginJob() (err error) {
 	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.port()))}
 	d.office.init(d)
 	a := newAgent(j)
-	a.deputy, a.authority = d, authority
+	a.deputy, a.authority, a.apart = d, authority, f.Apart
 	if f.Input {
 		if err := a.openInput(); err != nil {
 			return err
@@ -156,6 +159,16 @@ func (d *deputy) beginJob() (err error) {
 	}
 	d.office.sit(a)
 	return nil
+}
+
+// apart tells whether lines for the one do not come between those for the other.
+func apart(out, errs io.Writer) bool {
+	f, ok1 := out.(*os.File)
+	g, ok2 := errs.(*os.File)
+	if ok1 && ok2 {
+		return !sameFile(f, g)
+	}
+	return out != errs
 }
 
 // openInput makes the job's standard input, which a front brings.
@@ -171,7 +184,6 @@ func (a *Agent) openInput() error {
 
 // tookInput tells the front that n bytes more can come.
 func (a *Agent) tookInput(n int) {
-	a.typed0 += int64(n)
 	if f := a.fronts; f != nil {
 		f.gone.Go(func() { f.to.Send(control.ToFront{Taken: &control.Taken{Bytes: n}}) })
 	}
@@ -206,7 +218,7 @@ func (a *Agent) prepareOutliving() error {
 			return err
 		}
 	}
-	text, err := json.Marshal(plan{Job: a.job.portable(), Input: a.job.Stdin != nil, Authority: a.authority.Secret(), Token: a.token})
+	text, err := json.Marshal(plan{Job: a.job.portable(), Input: a.job.Stdin != nil, Apart: a.apart, Authority: a.authority.Secret(), Token: a.token})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ type spool struct {
 	texts   []control.Text
 	bytes   int
 	sent    int // of texts: they are on their way to who shows them
+	passed  int // of these: he has them, whatever becomes of this process
+	gone    int // texts that are no more
 	shows   *front
 	dropped int64 // bytes that went
 	ended   bool  // no more comes
@@ -35,18 +37,21 @@ func newSpool() *spool {
 func (s *spool) add(t control.Text) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.bytes > spoolBytes && s.shows != nil && !s.closed {
-		s.room.Wait()
-	}
 	t.Data = append([]byte(nil), t.Data...)
 	s.texts = append(s.texts, t)
 	s.bytes += len(t.Data)
+	own := s.gone + len(s.texts)
 	for s.bytes > spoolBytes && s.shows == nil && len(s.texts) > 1 {
 		s.bytes -= len(s.texts[0].Data)
 		s.dropped += int64(len(s.texts[0].Data))
 		s.texts = s.texts[1:]
+		s.gone++
 	}
 	s.room.Broadcast()
+	// Who is told that it was taken forgets it, so it must not be here alone.
+	for s.shows != nil && !s.closed && s.gone+s.passed < own {
+		s.room.Wait()
+	}
 }
 
 // next waits for what f is to show next; false: it shows no more, or all is shown and the
@@ -54,6 +59,10 @@ func (s *spool) add(t control.Text) {
 func (s *spool) next(f *front) (t control.Text, dropped int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.shows == f && s.passed != s.sent { // who asks has sent those
+		s.passed = s.sent
+		s.room.Broadcast()
+	}
 	for s.shows == f && !s.closed && s.sent == len(s.texts) && !(s.ended && len(s.texts) == 0) {
 		s.room.Wait()
 	}
@@ -78,6 +87,8 @@ func (s *spool) shown(f *front, n int) {
 		s.texts[0] = control.Text{}
 		s.texts = s.texts[1:]
 		s.sent--
+		s.passed = max(s.passed-1, 0)
+		s.gone++
 	}
 	s.room.Broadcast()
 }
@@ -93,7 +104,7 @@ func (s *spool) show(f, old *front) {
 	if s.shows != nil {
 		s.shows.end()
 	}
-	s.shows, s.sent = f, 0
+	s.shows, s.sent, s.passed = f, 0, 0
 	s.room.Broadcast()
 }
 

@@ -21,6 +21,7 @@ import (
 // A reconvention is that time.
 type reconvention struct {
 	came map[*host]returned
+	then []func() // to be done after it
 }
 
 // returned is a deputy that is there again, and waits to be listened to.
@@ -43,7 +44,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 		return nil, fmt.Errorf("the plan of the job cannot be read: %w", err)
 	}
 	a := newAgent(p.Job)
-	a.deputy, a.token, a.copies = d, p.Token, true
+	a.deputy, a.token, a.copies, a.apart = d, p.Token, true, p.Apart
 	var err error
 	if a.authority, err = p.Authority.Open(); err != nil {
 		return nil, err
@@ -181,6 +182,9 @@ func (a *Agent) reconvene() {
 		return
 	}
 	came := a.back.came
+	for _, f := range a.back.then {
+		defer f()
+	}
 	a.back = nil
 	known := len(a.processes)
 	for _, p := range a.processes {
