@@ -2,6 +2,7 @@ package leader
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -50,14 +51,18 @@ type Port struct {
 	Out           bool
 }
 
+func (p Port) opposite() Port { p.Out = !p.Out; return p }
+
 func ports(l Link) (from, to Port) {
 	return Port{l.From, l.Network, true}, Port{l.To, l.Network, false}
 }
 
-// element is a candidate: a port, a link where the port is empty, or a starved host.
+// element is a candidate: a port, a link where the port is empty, both ports of a host's end of a
+// network, or a starved host.
 type element struct {
 	port    Port
 	link    Link
+	whole   bool // both directions, whichever port has
 	starved bool
 	odd     bool
 }
@@ -70,12 +75,13 @@ func (e element) hits(l Link) bool {
 		return l == e.link
 	}
 	from, to := ports(l)
-	return e.port == from || e.port == to
+	return e.port == from || e.port == to || e.whole && (e.port.opposite() == from || e.port.opposite() == to)
 }
 
 // Blame is the smallest set of suspects that explains what fell. A host can be one
 // if two of its links fell in a direction, or one and its readings are odd, and no
-// link is fine in that direction on that network.
+// link is fine in that direction on that network; for both directions together, if one link fell in
+// each, to one host and from another, and none is fine.
 //
 // The search is exact for up to five suspects and 64 links, and takes whoever explains most otherwise.
 func Blame(ev Evidence) []Suspect {
@@ -91,7 +97,8 @@ func Blame(ev Evidence) []Suspect {
 	}
 	slices.SortFunc(open, compareLinks)
 	open = slices.Compact(open)
-	able := eligible(ev, open)
+	alone := eligible(ev, open)
+	able := suspectable{alone, whole(ev, open, alone)}
 	set := exact(open, able)
 	if set == nil {
 		set = greedy(open, able)
@@ -121,18 +128,57 @@ func eligible(ev Evidence, fell []Link) map[Port]bool {
 	return able
 }
 
+// whole is the ends of networks that may be blamed for both directions, though for neither alone, by
+// their ports outwards: in each direction fell one link, and not just those between the same two hosts.
+func whole(ev Evidence, fell []Link, alone map[Port]bool) map[Port]bool {
+	others := map[Port][2]map[string]bool{} // by the port outwards: at the other ends of links outwards, and inwards
+	note := func(p Port, way int, other string) {
+		o := others[p]
+		if o[way] == nil {
+			o[way] = map[string]bool{}
+		}
+		o[way][other] = true
+		others[p] = o
+	}
+	for _, l := range fell {
+		from, to := ports(l)
+		note(from, 0, l.To)
+		note(to.opposite(), 1, l.From)
+	}
+	able := map[Port]bool{}
+	for p, o := range others {
+		_, out := alone[p]
+		_, in := alone[p.opposite()]
+		if out || in || len(o[0]) == 0 || len(o[1]) == 0 {
+			continue
+		}
+		all := maps.Clone(o[0])
+		maps.Copy(all, o[1])
+		if len(all) > 1 && !slices.Contains(ev.Fine, p) && !slices.Contains(ev.Fine, p.opposite()) {
+			able[p] = slices.Contains(ev.Odd, p.Host)
+		}
+	}
+	return able
+}
+
+// suspectable is the ports, and the ends for both directions, that may be blamed; true: with odd readings.
+type suspectable struct{ ports, wholes map[Port]bool }
+
 // explainers is who could explain l, the likeliest first.
-func explainers(l Link, able map[Port]bool) []element {
+func explainers(l Link, able suspectable) []element {
 	var all []element
 	from, to := ports(l)
 	for _, p := range []Port{from, to} {
-		if odd, ok := able[p]; ok {
+		if odd, ok := able.ports[p]; ok {
 			all = append(all, element{port: p, odd: odd})
 		}
 	}
-	if len(all) == 2 && all[1].odd && !all[0].odd {
-		all[0], all[1] = all[1], all[0]
+	for _, p := range []Port{from, to.opposite()} {
+		if odd, ok := able.wholes[p]; ok {
+			all = append(all, element{port: p, whole: true, odd: odd})
+		}
 	}
+	slices.SortStableFunc(all, func(a, b element) int { return before(a.odd, b.odd) })
 	return append(all, element{link: l})
 }
 
@@ -143,7 +189,7 @@ const (
 
 // exact is the best set of at most exactSuspects, or nil. Of sets of one size the one with more odd
 // hosts is better, then the one with fewer links, then the first.
-func exact(fell []Link, able map[Port]bool) []element {
+func exact(fell []Link, able suspectable) []element {
 	if len(fell) > exactLinks {
 		return nil
 	}
@@ -154,6 +200,9 @@ func exact(fell []Link, able map[Port]bool) []element {
 				case e.odd:
 					n += 100
 				case e.port.Host == "":
+					n -= 2
+				}
+				if e.whole { // a direction says more, where it explains as much
 					n--
 				}
 			}
@@ -189,7 +238,7 @@ func exact(fell []Link, able map[Port]bool) []element {
 	return nil
 }
 
-func greedy(fell []Link, able map[Port]bool) (set []element) {
+func greedy(fell []Link, able suspectable) (set []element) {
 	left := slices.Clone(fell)
 	for len(left) > 0 {
 		count := map[Port]int{}
@@ -205,6 +254,9 @@ func greedy(fell []Link, able map[Port]bool) (set []element) {
 				n := 1
 				if e.port.Host != "" {
 					n = 2 * count[e.port]
+				}
+				if e.whole {
+					n += 2*count[e.port.opposite()] - 1
 				}
 				if e.odd {
 					n++
@@ -225,7 +277,8 @@ func suspects(set []element, fell []Link) []Suspect {
 	var all []Suspect
 	for _, e := range set {
 		s := Suspect{Host: e.port.Host, Network: e.port.Network, Starved: e.starved, Link: e.link}
-		s.Out, s.In = e.starved || e.port.Out, e.starved || e.port.Host != "" && !e.port.Out
+		both := e.starved || e.whole
+		s.Out, s.In = both || e.port.Out, both || e.port.Host != "" && !e.port.Out
 		i := slices.IndexFunc(all, func(o Suspect) bool {
 			return s.Host != "" && o.Host == s.Host && o.Network == s.Network && o.Starved == s.Starved
 		})

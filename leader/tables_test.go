@@ -40,6 +40,9 @@ func TestBlame(t *testing.T) {
 		{name: "two links out, a third is fine", fell: "X→Y X→Z", fine: []Port{out("X"), in("W")}, want: "link X→Y, link X→Z"},
 		{name: "what is fine inwards says nothing of outwards", fell: "X→Y X→Z", fine: []Port{in("X"), out("Y")}, want: "host X, outwards"},
 		{name: "both directions of one host", fell: "X→Y X→Z Y→X Z→X", want: "host X"},
+		{name: "a host between its source and its sink", fell: "Y→X X→W", want: "host X"},
+		{name: "between them, and what it sends elsewhere is fine", fell: "Y→X X→W", fine: []Port{out("X"), in("Z")}, want: "link Y→X, link X→W"},
+		{name: "two links that share no host", fell: "Y→X Z→W", want: "link Y→X, link Z→W"},
 		{name: "two hosts apart", fell: "A→B A→C D→E D→F", want: "host A, outwards; host D, outwards"},
 		{name: "a host and a link elsewhere", fell: "A→B A→C D→E", want: "host A, outwards; link D→E"},
 		{name: "two directions of one link", fell: "A→B B→A", want: "link A→B, link B→A"},
@@ -81,7 +84,8 @@ func TestBlameIsSmallAndWhole(t *testing.T) {
 				ev.Fell = append(ev.Fell, l)
 			}
 		}
-		able := eligible(ev, ev.Fell)
+		alone := eligible(ev, ev.Fell)
+		able := suspectable{alone, whole(ev, ev.Fell, alone)}
 		best, quick := exact(ev.Fell, able), greedy(ev.Fell, able)
 		for _, set := range [][]element{best, quick} {
 			for _, l := range ev.Fell {

@@ -77,7 +77,9 @@ const (
 	wanderWide   = 1 // what is tolerated is lower by so many times the wander
 	followMost   = 3 // sum, beyond which a link does not do well enough to learn from it
 	hostFresh    = 3 * time.Second
-	notesMost    = 256 // notes kept; older ones go
+	foreignPart  = 0.25 // of what is promised, in traffic that is not the job's
+	foreignLeast = 0.75 // what is then tolerated of it
+	notesMost    = 256  // notes kept; older ones go
 )
 
 type key struct {
@@ -199,7 +201,7 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		return Breach{}, false
 	}
 	l.see(r)
-	changed := l.judge(r, w.least(l))
+	changed := l.judge(r, w.least(l, r.At))
 	if l.broken || changed {
 		l.breach.Evidence = w.evidence(l, r)
 	}
@@ -259,13 +261,20 @@ func (w *Watch) note(at time.Time, kind NoteKind, k key, text string) {
 
 // least is the rate that is tolerated: a part of what was promised, less for a link
 // that strays from it, but no less than that part of what it delivered in the last seconds. A
-// course of the machine's own is followed; a sudden fall is not.
-func (w *Watch) least(l *watched) float64 {
+// course of the machine's own is followed; a sudden fall is not. Where one of the hosts shows traffic that is not the
+// job's, a smaller fall will do: it has a cause.
+func (w *Watch) least(l *watched, now time.Time) float64 {
 	if l.byHand {
 		return l.promise.Rate
 	}
+	tolerate := w.o.Tolerate
+	for _, name := range []string{l.promise.Link.From, l.promise.Link.To} {
+		if h := w.hosts[name]; now.Sub(h.At) < hostFresh && h.Foreign >= foreignPart*l.promise.Rate {
+			tolerate = max(tolerate, foreignLeast)
+		}
+	}
 	stray := min(l.noise.slow-math.Log(l.promise.Rate), 0)
-	return l.promise.Rate * w.o.Tolerate * math.Exp(max(stray, -wanderWide*l.promise.Wander))
+	return l.promise.Rate * tolerate * math.Exp(max(stray, -wanderWide*l.promise.Wander))
 }
 
 // rate is what r says was delivered, as a logarithm; of nothing a very small one.

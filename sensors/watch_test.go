@@ -365,3 +365,27 @@ func BenchmarkWatch(b *testing.B) {
 		w.Observe(r)
 	}
 }
+
+// A copy of a large file takes half of a link. That is no breach by itself, but it is where the host shows who
+// takes it; traffic of others that takes nothing from the job is none either.
+func TestTrafficOfOthersExplainsASmallerFall(t *testing.T) {
+	for name, c := range map[string]struct {
+		foreign, left float64
+		breaches      int
+	}{
+		"a fall without a cause":           {0, 0.55, 0},
+		"a fall, and somebody's copy":      {5e6, 0.55, 1},
+		"a little of somebody's, and slow": {1e6, 0.55, 0},
+		"a copy that takes nothing":        {5e6, 0.95, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFeed(t, WatchOptions{Mode: Enforce})
+			f.each(100, over(there, 12e6))
+			for range 40 {
+				f.watch.Host("X", HostState{At: f.now, Foreign: c.foreign})
+				f.each(1, over(there, c.left*12e6))
+			}
+			require.Len(t, f.began, c.breaches)
+		})
+	}
+}

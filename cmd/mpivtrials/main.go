@@ -49,6 +49,7 @@ var trials = []trial{
 	{name: "survive", about: "random kills, moves and stops of the processes of a job, whose output must not change", run: survive},
 	{"m1", "a large file is copied to a host: undisturbed, without migration, with it, and by an oracle", m1, true},
 	{"m2", "a host is flooded: undisturbed, without and with migration", m2, true},
+	{"m3", "over Ethernet and SAN a flooded host's task goes to where the last one is: messages over time", m3, true},
 	{"m4", "what sensors and readiness cost when nothing happens", m4, true},
 	{"m5", "the SAN goes in the middle of a message, and comes back", m5, true},
 	{"m7", "a process or a host falls silent, and comes back", m7, true},
@@ -67,6 +68,7 @@ var roles = map[string]func(args []string) error{
 	roleAttack:    attack,
 	roleSink:      sink,
 	rolePhases:    phasesRank,
+	rolePipeline:  pipelineRank,
 }
 
 // options is the command line.
@@ -81,8 +83,9 @@ type options struct {
 	cores  float64  // of who attacks
 	among  bool     // they are on a host of the job
 
-	short   bool  // of experiments
-	percent []int // m1 and m2: how compressible the data is
+	short   bool     // of experiments
+	copies  []string // m1: from, to
+	percent []int    // m1 and m2: how compressible the data is
 
 	kills     int    // survive: of processes that have a rank
 	transport string // survive: over which its jobs talk
@@ -142,6 +145,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
 	set.StringVar(&o.transport, "transport", "shm", "over which the jobs of survive talk: shm, tcp or quic")
 	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
+	copies := set.String("copy", "from,to", "m1: copies `from` the host, to it, or both")
 	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {
@@ -160,6 +164,12 @@ func parseOptions(args []string) (o options, err error) {
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if given["rounds"] && o.rounds < 1 || given["for"] && o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
+	}
+	o.copies = strings.Split(*copies, ",")
+	for _, c := range o.copies {
+		if c != "from" && c != "to" {
+			return o, fmt.Errorf("-copy %s: there are from, to, and from,to", *copies)
+		}
 	}
 	for _, text := range strings.Split(*percent, ",") {
 		n, err := strconv.Atoi(text)

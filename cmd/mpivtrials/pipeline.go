@@ -1,0 +1,62 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+const rolePipeline = "rank-pipeline"
+
+// pieceBytes is what tasks hand on: long enough that a flood delays it for long.
+const pieceBytes = 64 << 10
+
+// pipelineRank is the program of m3: rank 0 sends a message to rank 1, which hands it on to 2, and that to 3, which
+// tells rank 0 that it has come; then comes the next. So what counts is how long the whole way takes. Rank 3 prints,
+// each tenth of a second, the time in nanoseconds since 1970 and how many have come. It goes on until it is ended.
+func pipelineRank([]string) error {
+	mpiv.Main(func(ctx context.Context, world *mpiv.Comm) error {
+		n, piece := 0, make([]byte, pieceBytes)
+		state := world.State()
+		state.Protect("n", &n)
+		if err := state.Restore(ctx); err != nil {
+			return err
+		}
+		rank, last := world.Rank(), world.Size()-1
+		told := time.Now()
+		for ; ; n++ {
+			if err := state.SafePoint(ctx); err != nil {
+				return err
+			}
+			if rank > 0 {
+				if _, err := mpiv.Recv(ctx, world, piece, rank-1, 1); err != nil {
+					return err
+				}
+			}
+			if rank < last {
+				if err := mpiv.Send(ctx, world, piece, rank+1, 1); err != nil {
+					return err
+				}
+			}
+			switch rank {
+			case 0:
+				if _, err := mpiv.Recv(ctx, world, []byte{}, last, 2); err != nil {
+					return err
+				}
+			case last:
+				if err := mpiv.Send(ctx, world, []byte{}, 0, 2); err != nil {
+					return err
+				}
+				if now := time.Now(); now.Sub(told) >= 100*time.Millisecond {
+					told = now
+					fmt.Printf("%d %d\n", now.UnixNano(), n+1)
+				}
+			}
+		}
+	})
+	return nil
+}
