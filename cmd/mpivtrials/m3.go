@@ -74,7 +74,7 @@ func (d *desk) count(ctx context.Context, options []string, floods bool, before,
 	}
 	defer s.close()
 	p, err := s.play(ctx, cast{hosts: []string{"W:1", victim + ":1", "Y:1", "Z:1"}, networks: []string{"lan", "san"}, ranks: 4, options: options,
-		program: []string{d.self, rolePipeline}})
+		program: []string{d.self, rolePipeline, strconv.Itoa(d.piece)}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -85,6 +85,7 @@ type options struct {
 
 	short   bool     // of experiments
 	copies  []string // m1: from, to
+	piece   int      // m3: bytes of a message
 	percent []int    // m1 and m2: how compressible the data is
 
 	kills     int    // survive: of processes that have a rank
@@ -145,6 +146,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
 	set.StringVar(&o.transport, "transport", "shm", "over which the jobs of survive talk: shm, tcp or quic")
 	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
+	set.IntVar(&o.piece, "piece", 512<<10, "`bytes` of a message of m3")
 	copies := set.String("copy", "from,to", "m1: copies `from` the host, to it, or both")
 	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
@@ -164,6 +166,9 @@ func parseOptions(args []string) (o options, err error) {
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if given["rounds"] && o.rounds < 1 || given["for"] && o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
+	}
+	if o.piece < 1 || o.piece > 1<<26 {
+		return o, fmt.Errorf("-piece %d: want 1 to %d bytes", o.piece, 1<<26)
 	}
 	o.copies = strings.Split(*copies, ",")
 	for _, c := range o.copies {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/mpiv/mpiv/mpiv"
@@ -12,15 +14,19 @@ import (
 
 const rolePipeline = "rank-pipeline"
 
-// pieceBytes is what tasks hand on: long enough that a flood delays it for long.
-const pieceBytes = 64 << 10
-
-// pipelineRank is the program of m3: rank 0 sends a message to rank 1, which hands it on to 2, and that to 3, which
+// pipelineRank is the program of m3, whose argument is how long messages are: rank 0 sends a message to rank 1, which hands it on to 2, and that to 3, which
 // tells rank 0 that it has come; then comes the next. So what counts is how long the whole way takes. Rank 3 prints,
 // each tenth of a second, the time in nanoseconds since 1970 and how many have come. It goes on until it is ended.
-func pipelineRank([]string) error {
+func pipelineRank(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want how many bytes a message has")
+	}
+	bytes, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
 	mpiv.Main(func(ctx context.Context, world *mpiv.Comm) error {
-		n, piece := 0, make([]byte, pieceBytes)
+		n, piece := 0, make([]byte, bytes)
 		state := world.State()
 		state.Protect("n", &n)
 		if err := state.Restore(ctx); err != nil {
