@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials clean
+.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials experiments clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -81,6 +81,14 @@ trials: ## the trials in the lab: claims, CSV and plots in out/trials; some ten 
 	$(MAKE) --no-print-directory build
 	$(GO) build -tags libp2p -o bin/ ./cmd/mpivbench
 	bin/mpivtrials $(TRIALS_OPTIONS) all
+
+experiments: ## the experiments of the paper on task migration: claims, CSV and plots in out/trials
+	$(MAKE) --no-print-directory build
+	bin/mpivtrials $(TRIALS_OPTIONS) experiments
+
+experiment-%: ## one of them, such as experiment-m2
+	$(MAKE) --no-print-directory build
+	bin/mpivtrials $(TRIALS_OPTIONS) $*
 
 clean:
 	rm -rf bin out
