@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -134,21 +133,8 @@ func (s *stage) copy(ctx context.Context, from, to string, bytes int64) (*copyin
 	return c, nil
 }
 
-// wait waits until all has come.
-func (c *copying) wait() error {
-	c.wg.Wait()
-	c.stop()
-	return c.err
-}
-
 // end ends it now. Twice is harmless.
 func (c *copying) end() {
 	c.stop()
 	c.wg.Wait()
-}
-
-// hostOf is the host in "X:2".
-func hostOf(slots string) string {
-	name, _, _ := strings.Cut(slots, ":")
-	return name
 }

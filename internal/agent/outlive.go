@@ -392,10 +392,8 @@ func (a *Agent) reelect() {
 			changes = append(changes, change{remove: i + 1})
 		}
 	}
-	var added []int
 	for _, i := range next {
 		if !slices.Contains(a.voters, i) {
-			added = append(added, i)
 			changes = append(changes, change{add: a.voterOf(i)})
 		}
 	}
