@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check race ofi sim fuzz soak bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials experiments clean
+.PHONY: build demo setup-all test check race ofi sim sim-night fuzz soak huge misuses bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials experiments experiments-short clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...
@@ -15,9 +15,13 @@ demo: ## compress Go's source tree with four ranks; again while one is killed an
 	$(MAKE) --no-print-directory build
 	tools/demo
 
+setup-all: ## install what any test uses: without it some are skipped
+	tools/setup all
+
 test: ## the tests, in a few minutes
 	tools/setup go zstd
-	$(GO) test -timeout 5m ./...
+	$(GO) test -timeout 10m ./...
+	@tools/setup --tell all
 
 check: ## vet, format, staticcheck
 	$(GO) vet ./...
@@ -37,8 +41,12 @@ ofi: ## the RDMA provider over libfabric: its tests under the race detector, and
 	else echo "ofi: skipped: it takes cgo and libfabric-dev"; fi
 
 SEEDS ?= 10000
-sim: ## whole jobs step by step, from SEEDS seeds
-	$(GO) test ./internal/sim -run "TestMessages|TestSurvive" -v -timeout 120m -seeds $(SEEDS)
+sim: ## whole jobs, the leader, the ledger and agreement step by step, from SEEDS seeds each
+	tools/sim $(SEEDS)
+
+NIGHT_SEEDS ?= 100000
+sim-night: ## the same for a night: NIGHT_SEEDS seeds each
+	tools/sim $(NIGHT_SEEDS)
 
 INPUTS ?= 200000
 fuzz: ## every parser, INPUTS inputs each
@@ -47,6 +55,12 @@ fuzz: ## every parser, INPUTS inputs each
 MESSAGES ?= 10000000
 soak: ## MESSAGES messages among four ranks while connections are cut
 	$(GO) test ./internal/engine -run TestEveryMessageOnceWhileConnectionsAreCut -v -timeout 120m -soak $(MESSAGES) -soak-cut 50ms -soak-network tcp
+
+huge: ## messages of more than 4 GiB, over every way; takes 9 GB of memory
+	$(GO) test ./internal/huge -count 1 -v -timeout 30m -huge
+
+misuses: ## every wrong program of the corpus, one after another: each is explained within a second
+	$(GO) test ./internal/misuse -run TestWrongProgramsAreExplained -count 1 -timeout 60m -within 1s -table "$$PWD/docs/experiments/results/misuses.md"
 
 bench: ## the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./...
@@ -86,7 +100,11 @@ experiments: ## the experiments of the paper on task migration: claims, CSV and 
 	$(MAKE) --no-print-directory build
 	bin/mpivtrials $(TRIALS_OPTIONS) experiments
 
-experiment-%: ## one of them, such as experiment-m2
+experiments-short: ## all of them in their shortest form, in four minutes; no figure is judged that hangs on how fast the machine is
+	$(MAKE) --no-print-directory build
+	bin/mpivtrials -out out/short -short -untimed $(TRIALS_OPTIONS) experiments
+
+experiment-%: ## one of them, such as experiment-M2
 	$(MAKE) --no-print-directory build
 	bin/mpivtrials $(TRIALS_OPTIONS) $*
 

@@ -31,6 +31,7 @@ func (e *SyntaxError) Unwrap() error { return e.Err }
 //	slow X 5mbit@3s for 4s; slow X/lan 5mbit@3s; cut X@2s; cut X|Y,Z@9s for 2s
 //	flood X@12s for 10s; flood X from A@12s
 //	random seed=7 kills=10 stops=2 duties=2 moves=3 every=2s@5s for 1s
+//	random seed=7 slows=2 cuts=2 floods=1 hosts=X,Y every=8s for 3s
 //
 // The error is a [*SyntaxError]. String of the result parses to the same.
 func Parse(text string) (Schedule, error) {
@@ -237,7 +238,8 @@ func (p *parser) item() (Item, error) {
 func (p *parser) random() (Item, error) {
 	const usage = "random seed=7 kills=10 every=2s"
 	r, given := Random{}, map[string]bool{}
-	counts := map[string]*int{"kills": &r.Kills, "stops": &r.Stops, "duties": &r.Duties, "moves": &r.Moves}
+	counts := map[string]*int{"kills": &r.Kills, "stops": &r.Stops, "duties": &r.Duties, "moves": &r.Moves,
+		"slows": &r.Slows, "cuts": &r.Cuts, "floods": &r.Floods}
 	for p.next < len(p.words) && p.words[p.next].text != "@" && p.words[p.next].text != "for" {
 		w := p.words[p.next]
 		p.next++
@@ -252,12 +254,14 @@ func (p *parser) random() (Item, error) {
 			if r.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
 				err = errors.New("a seed is a number, such as seed=7")
 			}
+		case name == "hosts":
+			r.Hosts = strings.Split(value, ",")
 		case name == "every":
 			r.Every, err = duration(value)
 		case counts[name] != nil:
 			*counts[name], err = natural(value)
 		default:
-			err = fmt.Errorf("%q is nothing that random takes: there are seed, kills, stops, duties, moves and every, as in %s", name, usage)
+			err = fmt.Errorf("%q is nothing that random takes: there are seed, kills, stops, duties, moves, slows, cuts, floods, hosts and every, as in %s", name, usage)
 		}
 		if err != nil {
 			return nil, p.at(w, err)

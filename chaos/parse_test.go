@@ -34,6 +34,8 @@ func TestParse(t *testing.T) {
 		{"random", "random seed=7 kills=10 every=2s", Schedule{Random{Seed: 7, Kills: 10, Every: 2 * s}}, ""},
 		{"random of all", "random seed=7 kills=1 stops=2 duties=3 moves=4 every=500ms@5s for 1s",
 			Schedule{Random{Seed: 7, Kills: 1, Stops: 2, Duties: 3, Moves: 4, Every: 500 * ms, Start: 5 * s, Length: s}}, ""},
+		{"random of hosts", "random seed=7 kills=1 slows=2 cuts=3 floods=1 hosts=X,Y every=4s for 2s",
+			Schedule{Random{Seed: 7, Kills: 1, Slows: 2, Cuts: 3, Floods: 1, Hosts: []string{"X", "Y"}, Every: 4 * s, Length: 2 * s}}, ""},
 		{"several", "kill 2@5s; stop 3@8s for 4s; random seed=0 moves=1 every=1s",
 			Schedule{Kill(2).At(5 * s), Stop(3).At(8 * s).For(4 * s), Random{Moves: 1, Every: s}}, ""},
 		{"spaces and empty faults", " ;kill\t2 @ 1500ms ;; stop 3@120s  for  60m;\n", Schedule{Kill(2).At(1500 * ms), Stop(3).At(2 * time.Minute).For(time.Hour)},
@@ -88,7 +90,12 @@ func TestParseSaysWhereAndWhat(t *testing.T) {
 		{"random seed=1 every=1s", "random seed=1 every=1s", "random of nothing"},
 		{"random seed=x kills=1 every=1s", "seed=x kills=1 every=1s", "a seed is a number"},
 		{"random kills=1 kills=2 every=1s", "kills=2 every=1s", "kills is there twice"},
-		{"random floods=1 every=1s", "floods=1 every=1s", "nothing that random takes"},
+		{"random lies=1 every=1s", "lies=1 every=1s", "nothing that random takes"},
+		{"random floods=1 every=1s", "random floods=1 every=1s", "hosts=X,Y"},
+		{"random kills=1 hosts=X every=1s", "random kills=1 hosts=X every=1s", "there are none"},
+		{"random cuts=1 hosts=X,X every=1s", "random cuts=1 hosts=X,X every=1s", "there twice"},
+		{"random cuts=1 hosts=X, every=1s", "random cuts=1 hosts=X, every=1s", "name of a host is missing"},
+		{"random cuts=1 hosts=X every=1s for 2s", "random cuts=1 hosts=X every=1s for 2s", "must have ended"},
 		{"random kills=99999 every=1s", "random kills=99999 every=1s", "from 0 to 10000"},
 	} {
 		_, err := Parse(c.text)
@@ -101,6 +108,7 @@ func TestParseSaysWhereAndWhat(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("kill 2@5s; stop 3@8s for 4s; slow X 5mbit@3s for 4s; cut X|Y@9s for 2s; flood X@12s for 10s; duty 1 10%@3s for 5s; move 2@4s")
+	f.Add("random seed=3 slows=1 cuts=2 floods=1 hosts=X,Y every=2s@5s for 1s")
 	f.Add("random seed=7 kills=10 stops=1 duties=2 moves=3 every=2s@5s for 1s; move 2 to Y@1h; flood X from A@1m1s; cut X/lan@0s")
 	f.Fuzz(func(t *testing.T, text string) {
 		first, err := Parse(text)
@@ -167,4 +175,26 @@ func TestRandomIsOfItsSeed(t *testing.T) {
 	}
 	require.Equal(t, map[Kind]int{KindKill: 6, KindStop: 5, KindDuty: 4, KindMove: 3}, kinds)
 	require.Len(t, ranks, 4)
+}
+
+// What is done to hosts ends before anything else begins to be done to them, whatever the seed.
+func TestRandomFaultsOfHostsDoNotMeet(t *testing.T) {
+	for seed := range uint64(50) {
+		r := Random{Seed: seed, Kills: 2, Slows: 4, Cuts: 4, Floods: 4, Hosts: []string{"X", "Y"}, Every: 2 * s, Length: 2*s - ms}
+		all, err := Schedule{r}.Faults(4)
+		require.NoError(t, err, "seed %d", seed)
+		kinds, hosts, free := map[Kind]int{}, map[string]bool{}, time.Duration(0)
+		for _, f := range all {
+			kinds[f.Kind]++
+			if f.OfRank() {
+				continue
+			}
+			hosts[f.Host] = true
+			require.NoError(t, f.check())
+			require.GreaterOrEqual(t, f.Start, free, "%v in %v", f, all)
+			free = f.Start + f.Length
+		}
+		require.Equal(t, map[Kind]int{KindKill: 2, KindSlow: 4, KindCut: 4, KindFlood: 4}, kinds)
+		require.Len(t, hosts, 2)
+	}
 }

@@ -21,6 +21,8 @@ type Area struct {
 	latest  int     // the slot that must not be touched
 	number  uint64  // of what is there
 	lengths []int64 // of its parts, as Save takes them
+	begun   *slot   // of what Begin began; nil: nothing
+	next    uint64  // its number
 	table   []byte  // of the one that is being written
 }
 
@@ -84,6 +86,53 @@ func (a *Area) Save(number uint64, parts ...[]byte) error {
 		off += aligned(int64(len(p)))
 	}
 	a.commit(s, number)
+	return nil
+}
+
+// Begin is the first half of a Save, of all parts but the last, and copies them. End is
+// the second: until then there is no such snapshot, and the one before is the latest. What
+// was begun and not ended is forgotten by the next Begin or Save. The errors are those of
+// Save.
+func (a *Area) Begin(number uint64, parts ...[]byte) error {
+	a.lengths = a.lengths[:0]
+	for _, p := range parts {
+		a.lengths = append(a.lengths, int64(len(p)))
+	}
+	s, err := a.begin(number, append(a.lengths, 0))
+	if err != nil {
+		return err
+	}
+	off := s.start(len(parts) + 1)
+	for _, p := range parts {
+		copySlowly(s.mem[off:], p)
+		off += aligned(int64(len(p)))
+	}
+	a.begun, a.next = s, number
+	return nil
+}
+
+// End ends what Begin began, with its last part.
+func (a *Area) End(last []byte) error {
+	s := a.begun
+	a.begun = nil
+	switch {
+	case a.header == nil:
+		return ErrClosed
+	case s == nil:
+		return errors.New("end a snapshot: none was begun")
+	}
+	off := s.total
+	table, total, err := layout(a.table[:0], append(a.lengths, int64(len(last))))
+	if err == nil {
+		err = s.grow(a.f, total)
+	}
+	if err != nil {
+		return fmt.Errorf("save snapshot %d: %w", a.next, err)
+	}
+	copySlowly(s.mem[off:], last)
+	copy(s.mem, table)
+	a.table, s.total = table, total
+	a.commit(s, a.next)
 	return nil
 }
 
@@ -181,6 +230,7 @@ func (a *Area) begin(number uint64, lengths []int64) (*slot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("save snapshot %d: %w", number, err)
 	}
+	a.begun = nil
 	s := &a.slots[1-a.latest]
 	if err := s.grow(a.f, total); err != nil {
 		return nil, fmt.Errorf("save snapshot %d: %w", number, err)

@@ -221,57 +221,79 @@ func (m *Machine) die(r topology.Rank, c *cause) {
 	if m.ranks[r].dead == nil {
 		m.dead = append(m.dead, r)
 	}
-	m.ranks[r].dead, m.ranks[r].since = c, m.now
+	m.ranks[r].dead, m.ranks[r].since, m.ranks[r].retry, m.ranks[r].undone = c, m.now, time.Time{}, 0
 }
 
-// recoverDead begins dead ranks again where there is room, and gives up when there was none for too long.
+// A recovery that could not be is tried again, after tryAgain and so often: who performs it
+// may know more of the processes than this.
+const (
+	tryAgain   = 200 * time.Millisecond
+	undoneMost = 50
+)
+
+// recoverDead begins dead ranks again where there is room, and gives the job up if one
+// can't be.
 func (m *Machine) recoverDead() {
 	var told []*Record
+	hopeless := ""
 	for _, r := range m.dead {
 		info := &m.ranks[r]
-		if info.plan != 0 || m.ended {
+		if info.plan != 0 || m.ended || m.now.Before(info.retry) {
 			continue
 		}
-		c := info.dead
-		if info.revived.count(m.now) >= m.cfg.RecoveriesPerMinute {
-			m.giveUp(fmt.Sprintf("rank %d was recovered %d times within a minute and died again, last of %v: look at what it does before it dies",
-				r, m.cfg.RecoveriesPerMinute, m.at(r)))
-			return
+		var rec *Record
+		if rec, hopeless = m.recoverRank(r, info); hopeless != "" {
+			break
 		}
-		to, why, ok := Choose(m.candidates(r), true)
-		copied := ""
-		if ok {
-			if copied, ok = m.copyOf(r, to.Host, ""); !ok {
-				why = "no host is left that has its snapshot"
-			}
-		}
-		if !ok {
-			if m.now.Sub(info.since) >= m.cfg.Patience {
-				m.giveUp(fmt.Sprintf("rank %d has died with %v and cannot be recovered: %s (%s); start with more spares or hosts", r, m.at(r), why, m.roomText("")))
-				return
-			}
-			continue
-		}
-		if c.record == nil {
-			c.record = m.record(c.seen...)
-			c.record.Blamed, c.record.Verdict, c.record.Reasons = c.blamed, c.verdict.Kind, c.verdict.Reasons
-			c.record.Chosen, c.record.Why = "recover", "what is lost begins again from its copies"
-			if info.taken.IsZero() {
-				c.record.Why = "what is lost begins anew: no snapshot was taken yet"
-			}
-		}
-		s := Relocate{Rank: r, From: m.at(r), Again: true, Copy: copied, Fence: c.fence}
-		s.Carry = m.carry(copied, to.Host, info.bytes)
-		s.Cost = m.againCost(r, copied, to.Host)
-		info.revived.add(m.now)
-		m.relocate(s, to.Host, c.record)
-		if !slices.Contains(told, c.record) {
-			told = append(told, c.record)
+		if rec != nil && !slices.Contains(told, rec) {
+			told = append(told, rec)
 		}
 	}
 	for _, rec := range told {
 		m.tell(rec)
 	}
+	if hopeless != "" {
+		m.giveUp(hopeless)
+	}
+}
+
+// recoverRank begins a dead rank again, as part of the record that it returns; without
+// room the rank waits for its patience, and then hopeless says why there is no use.
+func (m *Machine) recoverRank(r topology.Rank, info *rankInfo) (rec *Record, hopeless string) {
+	if info.undone >= undoneMost {
+		return nil, fmt.Sprintf("rank %d has died with %v, and %d plans to recover it were undone: see what was decided in mpivrun explain", r, m.at(r), info.undone)
+	}
+	if info.revived.count(m.now) >= m.cfg.RecoveriesPerMinute {
+		return nil, fmt.Sprintf("rank %d was recovered %d times within a minute and died again, last of %v: look at what it does before it dies",
+			r, m.cfg.RecoveriesPerMinute, m.at(r))
+	}
+	to, why, ok := Choose(m.candidates(r), true)
+	copied := ""
+	if ok {
+		if copied, ok = m.copyOf(r, to.Host, ""); !ok {
+			why = "no host is left that has its snapshot"
+		}
+	}
+	if !ok {
+		if m.now.Sub(info.since) < m.cfg.Patience {
+			return nil, ""
+		}
+		return nil, fmt.Sprintf("rank %d has died with %v and cannot be recovered: %s (%s); start with more spares or hosts", r, m.at(r), why, m.roomText(""))
+	}
+	c := info.dead
+	if c.record == nil {
+		c.record = m.record(c.seen...)
+		c.record.Blamed, c.record.Verdict, c.record.Reasons = c.blamed, c.verdict.Kind, c.verdict.Reasons
+		c.record.Chosen, c.record.Why = "recover", "what is lost begins again from its copies"
+		if info.taken.IsZero() {
+			c.record.Why = "what is lost begins anew: no snapshot was taken yet"
+		}
+	}
+	s := Relocate{Rank: r, From: m.at(r), Again: true, Copy: copied, Fence: c.fence}
+	s.Carry = m.carry(copied, to.Host, info.bytes)
+	s.Cost = m.againCost(r, copied, to.Host)
+	m.relocate(s, to.Host, c.record)
+	return c.record, ""
 }
 
 // carry is how long state takes from one host to another; from "" there is none.

@@ -14,6 +14,7 @@ type drain struct {
 	ref    string
 	record *Record // of the moves; nil: none was made yet
 	why    string  // what it waits for, as last told
+	cut    string  // why it is not the operator's; then nothing is waited for that can be done without. Empty: it is
 }
 
 func (m *Machine) answer(ref, chosen, why string, seen string) {
@@ -136,11 +137,24 @@ func (m *Machine) drainOn() {
 		if d.record == nil {
 			d.record = m.record(fmt.Sprintf("the operator drains %s", name))
 			d.record.Verdict, d.record.Chosen, d.record.Ref = Order, doEmpty, d.ref
+			if d.cut != "" {
+				d.record.Seen, d.record.Blamed, d.record.Verdict, d.record.Reasons = []string{d.cut}, "host "+name, CutOff, []string{"each is reached from " + m.leader}
+			}
 		}
 		before, why := len(d.record.Plans), ""
 		for _, r := range ranksAt(h) {
 			if m.ranks[r].plan != 0 {
 				continue
+			}
+			if d.cut != "" {
+				to, no, ok := Choose(m.candidates(r), true)
+				if !ok {
+					why = fmt.Sprintf("rank %d waits: %s", r, no)
+					continue
+				}
+				if m.leaveAtOnce(name, m.alive(r, to.Host), d.record) {
+					continue
+				}
 			}
 			if why = m.busy(r); why != "" {
 				why = fmt.Sprintf("rank %d waits: it moved or was tried lately", r)

@@ -170,6 +170,8 @@ func (m *Machine) take(in Input) {
 		m.uncordon(in)
 	case AddHost:
 		m.addHost(in)
+	case Unreached:
+		m.unreached(in)
 	case Tick:
 	default:
 		panic(fmt.Sprintf("the policy has no answer to a %T", in))
@@ -310,6 +312,10 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 			m.dropProcess(q)
 			m.fenced[q.place] = true
 		}
+		if r.dead != nil && s.Again {
+			r.retry = m.now.Add(tryAgain)
+			r.undone++
+		}
 		if u.gone {
 			m.lookAt = m.now.Add(together) // elsewhere, if the reason lasts
 		}
@@ -342,7 +348,9 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == s.Rank })
 	}
 	r.dead, r.stuck, r.retry = nil, false, time.Time{}
-	if !s.Again {
+	if s.Again {
+		r.revived.add(m.now)
+	} else {
 		r.moved = m.now
 	}
 	m.lacks(s.From.Host)

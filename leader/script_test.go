@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 //	reading HOST KEY=VALUE…       bytes in MB/s
 //	lost HOST|PLACE WHY, silent HOST|PLACE, heard HOST|PLACE, ready PLACE, joined HOST:SLOTS[+SPARES]
 //	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
+//	unreached X|Y…
 //	lead, move, drain, cordon, uncordon, add
 //	run D                         time passes, with a tick every 100 ms
 //
@@ -242,6 +243,13 @@ func (p *player) command(w []string) {
 		p.step(Cordon{arg(1), "op"})
 	case "uncordon":
 		p.step(Uncordon{arg(1), "op"})
+	case "unreached":
+		in := Unreached{For: 4 * time.Second}
+		for _, pair := range w[1:] {
+			a, b, _ := strings.Cut(pair, "|")
+			in.Pairs = append(in.Pairs, [2]string{a, b})
+		}
+		p.step(in)
 	case "add":
 		p.step(AddHost{arg(1), "op"})
 	case "run":

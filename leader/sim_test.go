@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -15,32 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/internal/seeds"
 	"github.com/mpiv/mpiv/topology"
 )
 
-var (
-	seeds = flag.Int("seeds", 60, "how many jobs TestRandomFaults runs")
-	seed  = flag.Uint64("seed", 0, "run this one only")
-)
-
 // TestRandomFaults runs jobs of up to 20 hosts in which everything fails at random, with
-// an executor that does too, and checks each action.
+// an executor that does too, and whose messages are lost and repeated, and checks each
+// action.
 func TestRandomFaults(t *testing.T) {
 	counts := map[string]int{}
-	first, n := uint64(1), *seeds
-	if *seed != 0 {
-		first, n = *seed, 1
-	}
-	for s := first; s < first+uint64(n); s++ {
-		w := newWorld(t, s, counts)
-		w.run()
-		if t.Failed() {
-			return
-		}
-	}
+	newWorld(t, 457, map[string]int{}).run() // a rank is recovered and another is hopeless at the same time
+	n := seeds.Each(t, 60, func(seed uint64) { newWorld(t, seed, counts).run() })
 	t.Logf("%v", counts)
-	if *seed == 0 && *seeds >= 60 {
-		for _, what := range []string{"alive", "recovered", "copied alive", "undone", "abandoned", "done", "refused", "refill", "hand over", "give up", "drained", "release", "another path", "record", "fenced"} {
+	if n >= 60 {
+		for _, what := range []string{"alive", "recovered", "copied alive", "undone", "abandoned", "done", "refused", "refill", "hand over", "give up", "drained", "release", "another path", "record", "fenced", "lost", "repeated"} {
 			require.Positive(t, counts[what], "no job had %q: %v", what, counts)
 		}
 	}
@@ -86,6 +73,7 @@ type execution struct {
 	runner *adapt.Runner
 	next   adapt.Next
 	ready  time.Time // when the act under way will be done
+	until  time.Time // with every act at its deadline, there and back
 }
 
 func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
@@ -139,7 +127,7 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 
 func (w *world) require(ok bool, format string, args ...any) {
 	if !ok {
-		w.t.Fatalf("%s\nat %v; again with: go test ./leader -run RandomFaults -seed %d", fmt.Sprintf(format, args...), w.now.Sub(start), w.seed)
+		w.t.Fatalf("%s\nat %v; %s", fmt.Sprintf(format, args...), w.now.Sub(start), seeds.Replay("./leader", "TestRandomFaults", w.seed))
 	}
 }
 
@@ -159,10 +147,14 @@ func (w *world) run() {
 			w.true(in)
 		}
 		w.execute()
+		for id, e := range w.plans {
+			w.require(!w.now.After(e.until), "plan %d never ends: it is in step %d, %v", id, e.next.Step, e.next.Phase)
+		}
 		w.step(Tick{})
 	}
-	w.require(w.over || len(w.plans) == 0, "plans never ended: %v", w.plans)
-	w.require(w.over || len(w.m.plans) == 0, "the policy thinks that plans go on: %v", w.m.plans)
+	for id := range w.m.plans {
+		w.require(w.over || w.plans[id] != nil, "the policy thinks that plan %d goes on", id)
+	}
 	again := New(w.cfg, w.first)
 	for i, e := range w.log {
 		got := again.Step(e.At, e.In)
@@ -340,7 +332,11 @@ func (w *world) hopeless(reason string) {
 
 // begin checks a plan, and begins it.
 func (w *world) begin(p adapt.Plan, rec Record) {
-	w.plans[p.ID] = &execution{plan: p, runner: adapt.NewRunner(p)}
+	until := w.now
+	for _, s := range p.Steps {
+		until = until.Add(3 * (max(s.Within, s.Back, adapt.DefaultWithin) + time.Second)) // do, undo, fence
+	}
+	w.plans[p.ID] = &execution{plan: p, runner: adapt.NewRunner(p), until: until}
 	defer func() {
 		e := w.plans[p.ID]
 		w.take(e, e.runner.Step(w.now, adapt.Begin{}))
@@ -363,7 +359,7 @@ func (w *world) begin(p adapt.Plan, rec Record) {
 	} else {
 		w.counts["alive"]++
 	}
-	elective := alive || !lost && !strings.HasPrefix(rec.Blamed, "process") && rec.Verdict != CutOff && rec.Verdict != Crash
+	elective := alive || !lost && rec.Chosen != "recover" // what was lost may be heard of again by now
 	if elective {
 		if !alive {
 			w.counts["copied alive"]++
@@ -479,8 +475,21 @@ func (w *world) execute() {
 		case there && !w.now.Before(e.ready) && w.rng.IntN(50) == 0:
 			w.take(e, e.runner.Step(w.now, adapt.Failed{Step: e.next.Step, Phase: e.next.Phase, Err: errors.New("it does not work")}))
 		case there && !w.now.Before(e.ready):
+			done := adapt.Done{Step: e.next.Step, Phase: e.next.Phase}
 			w.perform(act)
-			w.take(e, e.runner.Step(w.now, adapt.Done{Step: e.next.Step, Phase: e.next.Phase}))
+			switch w.rng.IntN(40) {
+			case 0: // nobody hears that it is done
+				w.counts["lost"]++
+				e.ready = w.now.Add(time.Hour)
+				continue
+			case 1: // it is asked for twice
+				w.counts["repeated"]++
+				w.perform(act)
+			case 2: // it is heard of twice
+				w.counts["repeated"]++
+				w.take(e, e.runner.Step(w.now, done))
+			}
+			w.take(e, e.runner.Step(w.now, done))
 		case !w.now.Before(e.next.Deadline):
 			w.take(e, e.runner.Step(w.now, adapt.Tick{}))
 		}
@@ -519,6 +528,10 @@ func (w *world) end(e *execution) {
 		w.gone[p] = true
 	}
 	w.step(PlanEnded{ID: e.plan.ID, Outcome: out})
+	if w.rng.IntN(20) == 0 {
+		w.counts["repeated"]++
+		w.step(PlanEnded{ID: e.plan.ID, Outcome: out})
+	}
 	next := w.m.Map()
 	for r, p := range w.at {
 		got, _ := next.Place(topology.Rank(r))

@@ -52,6 +52,7 @@ type rankInfo struct {
 	since   time.Time // dead
 	moved   time.Time // while alive
 	retry   time.Time // not before
+	undone  int       // plans to recover it, since it died
 	stuck   bool      // it did not reach a safe point when it was to move
 	revived window
 }

@@ -58,11 +58,20 @@ func BufferDetach(ctx context.Context, c *Comm) (int, error) {
 // Bsend is Send that never waits: it copies data to the room that BufferAttach
 // gave, and fails with ErrBuffer if there is too little left.
 func Bsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.bsend(bytesOf(data), fits[T](), to, tag)
+	return c.bsend("Bsend", bytesOf(data), fits[T](), to, tag)
 }
 
-func (c *Comm) bsend(data []byte, unfit error, to, tag int) error {
-	m, null, err := c.dest("Bsend", unfit, to, tag)
+// Ibsend is Bsend that tells with the Request whether it failed. Since data was
+// copied, it may be changed at once.
+func Ibsend[T Elem](c *Comm, data []T, to, tag int) Request {
+	if err := c.bsend("Ibsend", bytesOf(data), fits[T](), to, tag); err != nil {
+		return failedRequest(c, err)
+	}
+	return Request{c: c}
+}
+
+func (c *Comm) bsend(op string, data []byte, unfit error, to, tag int) error {
+	m, null, err := c.dest(op, unfit, to, tag)
 	if err != nil || null {
 		return err
 	}
@@ -80,11 +89,11 @@ func (c *Comm) bsend(data []byte, unfit error, to, tag int) error {
 	b.under = left
 	n := len(data) + BsendOverhead
 	if b.used+n > b.limit {
-		return c.fail("Bsend", to, tag, fmt.Errorf("%w: needs %d bytes, %d of %d are in use; attach more with BufferAttach", ErrBuffer, n, b.used, b.limit))
+		return c.fail(op, to, tag, fmt.Errorf("%w: needs %d bytes, %d of %d are in use; attach more with BufferAttach", ErrBuffer, n, b.used, b.limit))
 	}
 	span := c.state.span()
 	r, number := c.tracedIsend(m, append([]byte(nil), data...), engine.Standard)
-	span.End(sending("Bsend", m, len(data), number))
+	span.End(sending(op, m, len(data), number))
 	if !r.Null() {
 		b.used += n
 		b.under = append(b.under, bsend{r, n})

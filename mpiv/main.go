@@ -37,6 +37,9 @@ func mainOf(run func(ctx context.Context, world *Comm) error, networks []transpo
 		return 0
 	}
 	p, err := process.Join(describeCheck, networks...)
+	if errors.Is(err, process.ErrStopped) {
+		return 1 // the agent says why
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: join the job: %v\n", filepath.Base(os.Args[0]), err)
 		return 1

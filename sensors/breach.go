@@ -16,6 +16,7 @@ type Breach struct {
 	Size     SizeClass
 	Promised float64 // the contract's rate in bytes a second; of a threshold, that; 0: none yet, and it hangs
 	Least    float64 // what is tolerated; a breach is less than this
+	ByHand   bool    // Promised is a threshold
 	Seen     float64 // the delivery rate since Since
 
 	Evidence Evidence
@@ -52,14 +53,17 @@ func (b Breach) String() string {
 	e := b.Evidence
 	text := fmt.Sprintf("%v %v: %s for %v where %s are promised and %s tolerated", b.Link, b.Size, bytesPerSecond(b.Seen),
 		b.At.Sub(b.Since).Round(10*time.Millisecond), bytesPerSecond(b.Promised), bytesPerSecond(b.Least))
-	if b.Promised == 0 {
+	switch {
+	case b.ByHand:
+		text = fmt.Sprintf("%v %v: %s for %v where %s are demanded", b.Link, b.Size, bytesPerSecond(b.Seen), b.At.Sub(b.Since).Round(10*time.Millisecond), bytesPerSecond(b.Promised))
+	case b.Promised == 0:
 		text = fmt.Sprintf("%v %v: it hangs, and nothing is promised yet", b.Link, b.Size)
 	}
 	if e.Stalled > 0 {
 		text += fmt.Sprintf("; nothing arrived for %v", e.Stalled.Round(10*time.Millisecond))
 	}
 	if e.RTT > 0 && e.UsualRTT > 0 {
-		text += fmt.Sprintf("; round trip %v, usually %v", e.RTT, e.UsualRTT)
+		text += fmt.Sprintf("; round trip %v, usually %v", e.RTT.Round(10*time.Microsecond), e.UsualRTT.Round(10*time.Microsecond))
 	}
 	if e.Opposite > 0 {
 		text += fmt.Sprintf("; the other direction at %.0f %%", 100*e.Opposite)

@@ -39,6 +39,8 @@ type Promise struct {
 	Busy    float64 `json:"busy_seconds"` // and for how long something was outstanding in them
 	RTT     float64 `json:"rtt_seconds"`  // its median; 0: not known
 
+	Learned time.Time `json:"learned,omitzero"` // when it was; zero: not known
+
 	// Doubt says why this may not be the norm: it was learned while something was
 	// wrong. Empty: nothing was.
 	Doubt string `json:"doubt,omitempty"`
@@ -145,7 +147,8 @@ func (c Contract) sort() error {
 
 // A Difference is a promise that two contracts do not have in common.
 type Difference struct {
-	Before, After *Promise // one may be nil
+	Before *Promise `json:"before,omitempty"` // one may be nil
+	After  *Promise `json:"after,omitempty"`
 }
 
 // String is a line for people.

@@ -89,6 +89,7 @@ func TestParseThresholds(t *testing.T) {
 		{" X>*:100Mbit/s,\n*>fe80::1@san/small:1.5kB/s ", []Threshold{
 			{From: "X", To: "*", AnySize: true, Rate: 12.5e6},
 			{From: "*", To: "fe80::1", Network: "san", Size: Small, Rate: 1500}}},
+		{"X>Y=8MB/s", []Threshold{{From: "X", To: "Y", AnySize: true, Rate: 8e6}}},
 		{"X>Y:1GiB/s", []Threshold{{From: "X", To: "Y", AnySize: true, Rate: 1 << 30}}},
 	}
 	for _, tt := range tests {

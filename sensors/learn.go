@@ -54,7 +54,7 @@ func (w *Watch) learn(k key, l *watched, r Reading) {
 	}
 	p.Rate = math.Exp(median(from))
 	p.Best, p.Samples, p.RTT, p.Spread = p.Rate, len(from), medianRTT(from), l.noise.spread()
-	p.Busy = busy(from).Seconds()
+	p.Busy, p.Learned = busy(from).Seconds(), r.At.UTC().Truncate(time.Second)
 	l.first, l.wander = min(wanderFirst*l.noise.scatter(), wanderMost), 0
 	p.Wander = l.first
 	l.learning, l.held = nil, false

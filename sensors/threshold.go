@@ -31,7 +31,7 @@ func (t Threshold) fits(l Link, size SizeClass) bool {
 }
 
 // ParseThresholds reads thresholds with commas or white space between them, each FROM>TO:RATE
-// as in "X>Y:5MB/s". FROM and TO are hosts, or * for any. After TO may stand @NETWORK and then
+// as in "X>Y:5MB/s" or "X>Y=5MB/s". FROM and TO are hosts, or * for any. After TO may stand @NETWORK and then
 // /small, /middle or /large. Of several that fit a link the first counts.
 func ParseThresholds(text string) ([]Threshold, error) {
 	var all []Threshold
@@ -46,7 +46,7 @@ func ParseThresholds(text string) ([]Threshold, error) {
 }
 
 func parseThreshold(word string) (Threshold, error) {
-	colon := strings.LastIndexByte(word, ':') // a host's name may be an IPv6 address
+	colon := strings.LastIndexAny(word, ":=") // a host's name may be an IPv6 address
 	if colon < 0 {
 		return Threshold{}, fmt.Errorf("want FROM>TO:RATE, such as X>Y:5MB/s")
 	}

@@ -107,7 +107,8 @@ type Watch struct {
 // watched is what is known of one link and size class.
 type watched struct {
 	promise   Promise // Rate is 0 until it is known
-	byHand    bool
+	byHand    bool    // it is a threshold's
+	kept      Promise // then, what was promised already: it is not lost
 	learning  []sample
 	held      bool
 	noise     noise
@@ -124,6 +125,7 @@ type watched struct {
 	broken    bool
 	hung      bool // broken, and nothing has arrived since
 	breach    Breach
+	breaches  int
 }
 
 type sample struct {
@@ -145,7 +147,12 @@ func NewWatch(o WatchOptions) (*Watch, error) {
 		return nil, fmt.Errorf("watch links: %w", err)
 	}
 	for _, p := range known.Promises {
-		if l := w.link(key{p.Link, p.Size}, time.Time{}); l != nil && !l.byHand {
+		l := w.link(key{p.Link, p.Size}, time.Time{})
+		switch {
+		case l == nil:
+		case l.byHand:
+			l.kept = p
+		default:
 			l.delivered = learnReadings
 			l.promise, l.first, l.wander = p, p.Wander, p.Wander*p.Wander
 			l.noise = noise{readings: min(float64(p.Samples), noiseMemory), level: math.Log(p.Rate), slow: math.Log(p.Rate), variance: p.Spread * p.Spread}
@@ -232,10 +239,14 @@ func (w *Watch) Broken() (all []Breach) {
 	return all
 }
 
-// Contract returns what is promised now, without thresholds.
+// Contract returns what is promised now, without thresholds; where there is one, what was
+// promised before it.
 func (w *Watch) Contract() (c Contract) {
 	for _, l := range w.links {
-		if l.promise.Rate > 0 && !l.byHand {
+		switch {
+		case l.byHand && l.kept.Rate > 0:
+			c.Promises = append(c.Promises, l.kept)
+		case l.promise.Rate > 0 && !l.byHand:
 			l.promise.Spread = l.noise.spread()
 			c.Promises = append(c.Promises, l.promise)
 		}
@@ -336,7 +347,8 @@ func (l *watched) judge(r Reading, least float64) bool {
 		}
 		l.broken, l.hung = true, d.bytes == 0
 		l.back.reset()
-		l.breach = Breach{Since: d.since, Link: r.Link, Size: r.Size, Promised: l.promise.Rate, Least: least}
+		l.breach = Breach{Since: d.since, Link: r.Link, Size: r.Size, Promised: l.promise.Rate, Least: least, ByHand: l.byHand}
+		l.breaches++
 		l.update(r, d)
 		return true
 	}

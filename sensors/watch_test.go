@@ -269,11 +269,14 @@ func TestThresholdsGoFirst(t *testing.T) {
 	require.Len(t, f.began, 1)
 	require.Equal(t, 5e6, f.began[0].Promised)
 	require.Equal(t, 5e6, f.began[0].Least)
+	require.Contains(t, f.began[0].String(), "where 5 MB/s are demanded")
 	f.each(50, over(there, 8e6))
 	require.Len(t, f.ended, 1)
 	f.each(50, over(back, 6e6))
 	require.Len(t, f.began, 2, "the other direction has its contract")
-	require.Len(t, f.watch.Contract().Promises, 1, "a threshold is not learned")
+	kept := f.watch.Contract().Promises
+	require.Len(t, kept, 2)
+	require.Equal(t, 100e6, kept[0].Rate, "a threshold is not learned, and what was promised is not lost")
 }
 
 func TestEvidence(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 	Ping                     // answer soon, whoever polls; Seq: which, Ack: bytes a second that the path takes of its sender's, 0 if that is not known
 	Pong                     // the answer, with the Seq of its Ping
 	Stable                   // snapshots cover these messages: their senders need not keep them; body: Acks
-	Save                     // what is kept for rank Dest is much: take a snapshot of it soon
+	Save                     // what is kept for rank Dest is much: take a snapshot of it soon; Seq: so many bytes need not be in a snapshot of Source then, 0 if no more can be kept
 	Depart                   // rank Source is about to leave the process: hold what is for it
 	Departed                 // the answer, after all that was sent to it
 	Stay                     // rank Source does not leave after all

@@ -23,6 +23,8 @@ type journey struct {
 	Moves         int // at that size
 	Asked, Stood  int64
 	Whole, Stands []int64 // ns, of each move but the first few
+	Wrote         int     // pages, during this move
+	Sum           uint64  // of all bytes of the state
 }
 
 // settle is the time between two moves.
@@ -31,7 +33,7 @@ const settle = 20 * time.Millisecond
 // move has rank 0 go back and forth between its process and a spare one. Its state
 // is two slices, half of a size each. The other ranks wait for it. The time of a move
 // is from its being asked for until the rank has its state in the other process; it
-// stands still from its last safe point on.
+// stands still from its last safe point on; until then it writes to some of its pages.
 func (o *options) move(ctx context.Context, world *mpiv.Comm, w io.Writer) error {
 	var j journey
 	var halves [2][]byte
@@ -52,7 +54,7 @@ func (o *options) move(ctx context.Context, world *mpiv.Comm, w io.Writer) error
 		if err := o.test.printHead(w); err != nil {
 			return err
 		}
-		fill(&halves, o.sizes[0])
+		j.fill(&halves, o.sizes[0])
 	} else if err := o.arrived(&j, &halves, w); err != nil {
 		return err
 	}
@@ -60,18 +62,22 @@ func (o *options) move(ctx context.Context, world *mpiv.Comm, w io.Writer) error
 		return mpiv.Barrier(ctx, world)
 	}
 	time.Sleep(settle)
-	return o.ask(ctx, state, &j)
+	return o.ask(ctx, state, &j, &halves)
 }
 
 // arrived notes the move that has ended, and what of the halves has come.
 func (o *options) arrived(j *journey, halves *[2][]byte, w io.Writer) error {
 	now := time.Now().UnixNano()
-	size := o.sizes[j.Size]
+	size, sum := o.sizes[j.Size], uint64(0)
 	for _, half := range halves {
-		if n := len(half); n != size/2 || n > 0 && (half[0] != 1 || half[n/2] != 1 || half[n-1] != 1) {
-			return fmt.Errorf("of %d bytes of state others came", size)
+		for _, b := range half {
+			sum += uint64(b)
 		}
 	}
+	if len(halves[0])+len(halves[1]) != size/2*2 || sum != j.Sum {
+		return fmt.Errorf("of %d bytes of state others came", size)
+	}
+	j.Wrote = 0
 	if j.Moves++; j.Moves > o.warmup {
 		j.Whole, j.Stands = append(j.Whole, now-j.Asked), append(j.Stands, now-j.Stood)
 	}
@@ -83,18 +89,33 @@ func (o *options) arrived(j *journey, halves *[2][]byte, w io.Writer) error {
 	}
 	*j = journey{Size: j.Size + 1}
 	if j.Size < len(o.sizes) {
-		fill(halves, o.sizes[j.Size])
+		j.fill(halves, o.sizes[j.Size])
 	}
 	return nil
 }
 
-func fill(halves *[2][]byte, size int) {
+func (j *journey) fill(halves *[2][]byte, size int) {
 	for i := range halves {
 		halves[i] = make([]byte, size/2)
 		for k := range halves[i] {
 			halves[i][k] = 1
 		}
 	}
+	j.Sum = uint64(size / 2 * 2)
+}
+
+// write writes to another page, if it may: all over the state, and somewhere in each.
+func (j *journey) write(halves *[2][]byte, percent int) {
+	const page, stride = 4096, 7919
+	half := halves[j.Wrote%2]
+	pages := len(half) / page
+	if j.Wrote >= 2*pages*percent/100 {
+		return
+	}
+	at := j.Wrote/2*stride%pages*page + j.Wrote%page
+	half[at] += 3
+	j.Sum += uint64(half[at]) - uint64(half[at]-3)
+	j.Wrote++
 }
 
 // median is in µs.
@@ -105,7 +126,7 @@ func median(ns []int64) float64 {
 
 // ask has the agent move rank 0 and goes from safe point to safe point until it
 // does.
-func (o *options) ask(ctx context.Context, state *mpiv.State, j *journey) error {
+func (o *options) ask(ctx context.Context, state *mpiv.State, j *journey, halves *[2][]byte) error {
 	agent, err := net.Dial("unix", filepath.Join(o.agent, "ask.sock"))
 	if err != nil {
 		return err
@@ -131,6 +152,7 @@ func (o *options) ask(ctx context.Context, state *mpiv.State, j *journey) error 
 			return fmt.Errorf("move rank 0: %w", err)
 		default:
 		}
+		j.write(halves, o.dirty)
 		j.Stood = time.Now().UnixNano()
 		if err := state.SafePoint(ctx); err != nil {
 			return err

@@ -18,6 +18,7 @@ type options struct {
 	sizes           []int
 	iters, warmup   int // for sizes up to large
 	window, threads int
+	dirty           int    // percent of its pages that a rank writes to while it moves
 	profile         string // file for a CPU profile of each process; "": none
 	agent           string // directory of the job; "": there is no agent
 }
@@ -27,7 +28,7 @@ func usage() string {
 	for i, t := range tests {
 		names[i] = t.name
 	}
-	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS] [-p PROFILE]\n" +
+	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS] [-d DIRTY] [-p PROFILE]\n" +
 		"tests: " + strings.Join(names, " ") + "\n"
 }
 
@@ -61,6 +62,10 @@ func parseOptions(words []string) (options, error) {
 			o.window, err = parseNumber(value, 1)
 		case "-t":
 			o.threads, err = parseNumber(value, 1)
+		case "-d":
+			if o.dirty, err = parseNumber(value, 0); err == nil && o.dirty > 100 {
+				err = errors.New("percent of the pages: at most 100")
+			}
 		case "-p":
 			o.profile = value
 		default:

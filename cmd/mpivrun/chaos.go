@@ -11,10 +11,17 @@ import (
 // breakerFor is what does the faults of hosts in s; nil if there are none.
 func breakerFor(s chaos.Schedule) (agent.Breaker, error) {
 	for _, item := range s {
-		if f, ok := item.(chaos.Fault); ok && !f.OfRank() {
+		ofHosts := false
+		switch item := item.(type) {
+		case chaos.Fault:
+			ofHosts = !item.OfRank()
+		case chaos.Random:
+			ofHosts = item.OfHosts()
+		}
+		if ofHosts {
 			l, err := inlab.Find()
 			if err != nil {
-				return nil, fmt.Errorf("--chaos: %v: %w", f, err)
+				return nil, fmt.Errorf("--chaos: %v: %w", item, err)
 			}
 			return l, nil
 		}

@@ -47,6 +47,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		err = interruptible(func(ctx context.Context) error { return stream(ctx, stdout, args[1:]) })
 	case "explain":
 		err = explain(stdout, args[1:])
+	case "contracts":
+		err = contracts(stdout, args[1:])
 	case "trace":
 		err = interruptible(func(ctx context.Context) error { return traceFor(ctx, stdout, args[1:]) })
 	case "move":

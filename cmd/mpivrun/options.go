@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // A run is the run form of the command line: mpivrun [options] program [args].
@@ -24,6 +25,7 @@ type run struct {
 	Trace           string
 	Metrics         string
 	Targets         string
+	Ganglia         string
 	Timeout         time.Duration
 	Oversubscribe   bool
 	Hosts           []host
@@ -41,7 +43,9 @@ type run struct {
 	Snapshot        time.Duration
 	Contracts       string
 	ContractsFile   string
+	Thresholds      []sensors.Threshold
 	Silence         time.Duration
+	Grace           time.Duration
 	Transports      []string
 	Relays          []string
 	LogBytes        int
@@ -209,12 +213,36 @@ var options = []option{
 	{names: []string{"contracts-file"}, value: "FILE", help: "read contracts from FILE if it is there, and write them at the end",
 		set:    func(r *run, _ *program, v string) error { return text(&r.ContractsFile, v) },
 		render: func(r *run, _ *program) []string { return given(r.ContractsFile) }},
+	{names: []string{"contract"}, value: "FROM>TO:RATE,…", help: "what a link between two hosts has to deliver, whatever was learned, such as 'X>Y:8MB/s'; * is any host",
+		set: func(r *run, _ *program, v string) error {
+			all, err := sensors.ParseThresholds(v)
+			if err == nil && len(all) == 0 {
+				err = errors.New("the value is empty")
+			}
+			if !strings.Contains(v, ">") {
+				err = errors.New("want FROM>TO:RATE, such as 'X>Y:8MB/s', in quotes: a shell takes > for its own")
+			}
+			r.Thresholds = append(r.Thresholds, all...)
+			return err
+		},
+		render: func(r *run, _ *program) (all []string) {
+			for _, t := range r.Thresholds {
+				all = append(all, t.String())
+			}
+			return all
+		}},
 	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes 1)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Silence, err = seconds(v)
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Silence) }},
+	{names: []string{"grace"}, value: "SECONDS", help: "for ranks to leave a host whose agent gets SIGTERM (default 10)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.Grace, err = seconds(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return lasting(r.Grace) }},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
@@ -289,6 +317,19 @@ var options = []option{
 	{names: []string{"metrics-targets"}, value: "FILE", help: "write where the metrics are to FILE, for Prometheus' file_sd_configs",
 		set:    func(r *run, _ *program, v string) error { return text(&r.Targets, v) },
 		render: func(r *run, _ *program) []string { return given(r.Targets) }},
+	{names: []string{"ganglia"}, value: "HOST:PORT", help: "report readings of hosts and links to the gmond that takes them there, every five seconds, such as 127.0.0.1:8649",
+		set: func(r *run, _ *program, v string) error {
+			host, port, err := net.SplitHostPort(v)
+			if err == nil {
+				_, err = number(port, 1, 65535)
+			}
+			if err != nil || host == "" {
+				return errors.New("want HOST:PORT of a gmond's UDP channel, such as 127.0.0.1:8649")
+			}
+			r.Ganglia = v
+			return nil
+		},
+		render: func(r *run, _ *program) []string { return given(r.Ganglia) }},
 	{names: []string{"quiet", "q"}, help: "say nothing but why a job failed",
 		set:    func(r *run, _ *program, _ string) error { r.Quiet = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Quiet) }},

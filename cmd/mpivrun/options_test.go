@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 func TestParseRun(t *testing.T) {
@@ -33,6 +34,8 @@ func TestParseRun(t *testing.T) {
 			Mpivrun: "/m", LaunchTimeout: 5 * time.Second, PerNode: 3, MapBy: "node", Insecure: true, Programs: one("prog")}},
 		{"relays", "--transport libp2p --relay /ip4/10.0.0.1/tcp/1,/ip4/10.0.0.2/tcp/1 prog", run{Transports: []string{"libp2p"},
 			Relays: []string{"/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1"}, Programs: one("prog")}},
+		{"thresholds", "--contract X>Y:8MB/s,*>Z=1Gbit/s --contract Y>X/small:9kB/s --ganglia g:8649 prog", run{Ganglia: "g:8649", Programs: one("prog"), Thresholds: []sensors.Threshold{
+			{From: "X", To: "Y", AnySize: true, Rate: 8e6}, {From: "*", To: "Z", AnySize: true, Rate: 125e6}, {From: "Y", To: "X", Size: sensors.Small, Rate: 9e3}}}},
 		{"a size", "--log-bytes 8MiB prog", run{LogBytes: 8 << 20, Programs: one("prog")}},
 		{"switches", "-q -v --check --oversubscribe --timestamp-output prog",
 			run{Quiet: true, Verbose: true, Check: true, Oversubscribe: true, Timestamp: true, Programs: one("prog")}},
@@ -82,6 +85,13 @@ func TestParseRunRefuses(t *testing.T) {
 		{"--log-bytes 8Mib prog", "such as 8MiB"},
 		{"--host a:b prog", "slots of host a"},
 		{"--host , prog", "no name"},
+		{"--contract X prog", "in quotes"},
+		{"--contract X>Y:8 prog", "is no rate: want a number and B/s"},
+		{"--contract X>Y:8mb/s prog", "is no rate"},
+		{"--contract , prog", "in quotes"},
+		{"--ganglia 8649 prog", "want HOST:PORT"},
+		{"--ganglia g:0 prog", "want HOST:PORT"},
+		{"--ganglia :8649 prog", "want HOST:PORT"},
 		{"--stdin all prog", "number of a rank"},
 		{"-x =v prog", "has no name"},
 		{"--output= prog", "empty"},
@@ -114,7 +124,7 @@ func TestSizes(t *testing.T) {
 func FuzzParseRun(f *testing.F) {
 	for _, line := range []string{
 		"-n 4 prog arg", "--timeout=1.5 -x A=b -- -p : -np 2 q", "--host a:2,b --hostfile f p", "--log-bytes 8MiB -v -q p : r",
-		"--survive none --transport tcp --stdin 3 p", "--timeout 3ms p", "--log-bytes 1.5KiB p", "-- : p", "p : -- q : r",
+		"--survive none --transport tcp --stdin 3 p", "--contract X>Y=8MB/s,*>Z/large:1Gbit/s --ganglia g:8649 p", "--timeout 3ms p", "--log-bytes 1.5KiB p", "-- : p", "p : -- q : r",
 	} {
 		f.Add(strings.ReplaceAll(line, " ", "\x00"))
 	}

@@ -139,7 +139,8 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 		return printJSON(w, statusOf(s, links))
 	}
 	if links {
-		return psLinks(w, s)
+		promised, _ := contractsOf(j.Name) // where nothing watches the links there are none
+		return psLinks(w, s, promised)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "RANK\tHOST\tPID\tPROCESS\tRANK IS")
@@ -162,10 +163,10 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 }
 
 // psLinks lists over what each process talks to others, and what it exchanged.
-func psLinks(w io.Writer, s *events.State) error {
+func psLinks(w io.Writer, s *events.State, promised *agent.Contracts) error {
 	var all, whys strings.Builder
 	t := tabwriter.NewWriter(&all, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "RANKS\tWITH\tPATH\tSENT\t\tRECEIVED\t\tRESENT\tQUEUE\tLOG\tRTT\tRATE")
+	fmt.Fprintln(t, "RANKS\tWITH\tPATH\tSENT\t\tRECEIVED\t\tRESENT\tQUEUE\tLOG\tRTT\tRATE\tPROMISED")
 	n := 0
 	for i := range s.Processes {
 		p := &s.Processes[i]
@@ -178,9 +179,9 @@ func psLinks(w io.Writer, s *events.State) error {
 			}
 			n++
 			with := ranksText(s.Processes[l.Peer].Ranks)
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", ranksText(p.Ranks), with, pathOf(l),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", ranksText(p.Ranks), with, pathOf(l),
 				amount(float64(l.SentMessages)), ofBytes(float64(l.SentBytes)), amount(float64(l.ReceivedMessages)), ofBytes(float64(l.ReceivedBytes)),
-				l.Resent, l.Queued, ofBytes(float64(l.Log)), rttOf(l), rateOf(l))
+				l.Resent, l.Queued, ofBytes(float64(l.Log)), rttOf(l), rateOf(l), promiseOf(promised, p.Host, s.Processes[l.Peer].Host))
 			whys.WriteString(whyOf(s, ranksText(p.Ranks), with, l))
 		}
 	}
@@ -220,6 +221,25 @@ func pathOf(l events.LinkReading) string {
 		return "none"
 	}
 	return l.Network + " " + l.Class
+}
+
+// promiseOf is what the link from one host to another promises, for the largest messages
+// for which it does.
+func promiseOf(c *agent.Contracts, from, to string) string {
+	text := "-"
+	if c == nil {
+		return text
+	}
+	for _, s := range c.Links {
+		if s.Link.From != from || s.Link.To != to || s.Rate == 0 {
+			continue
+		}
+		text = rate(s.Rate)
+		if !s.Broken.IsZero() {
+			text += ", broken"
+		}
+	}
+	return text
 }
 
 func rttOf(l events.LinkReading) string {

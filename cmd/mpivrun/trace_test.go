@@ -117,7 +117,7 @@ func TestATraceShowsMovesAndDeaths(t *testing.T) {
 func TestATraceOfARunningJob(t *testing.T) {
 	wait, _ := relaxing(t)
 	file := filepath.Join(t.TempDir(), "trace.json")
-	code, out, errs := result(t, mpivrun(t, "trace", "--for", "0.3", "-o", file))
+	code, out, errs := result(t, mpivrun(t, "trace", "--for", "0.8", "-o", file))
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "ui.perfetto.dev")
 	tr := traceIn(t, file)

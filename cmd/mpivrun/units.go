@@ -33,7 +33,7 @@ func ofBytes(n float64) string {
 	return text + " B"
 }
 
-// span is d in few characters: "4 µs", "12 ms", "3.1 s", "1m04s", "5h07m".
+// span is d in few characters: "4 µs", "12 ms", "3.1 s", "1m04s", "5h07m", "12 days".
 func span(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Millisecond:
@@ -46,8 +46,10 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < time.Hour:
 		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	return fmt.Sprintf("%d days", int(d.Hours())/24)
 }
 
 // ranksText is "3", "0-3" or "0, 2-3".
@@ -73,7 +75,7 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	if strings.HasSuffix(what, "s") {
+	if strings.HasSuffix(what, "s") || strings.HasSuffix(what, "ch") {
 		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)

@@ -129,6 +129,10 @@ func printHelp(w io.Writer) {
   mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line; what was
                                    decided, and how ranks went from process to process
   mpivrun explain N [--job JOB]    decision N; --from FILE reads what --events FILE wrote
+  mpivrun contracts [--json] [JOB] what the links of a job promise, and how they do
+  mpivrun contracts [--json] FILE [FILE]
+                                   the same of a file of --contracts-file; what two files, or
+                                   a file and a job, do not have in common
   mpivrun trace --for SECONDS [-o FILE] [JOB]
                                    what every rank does, for ui.perfetto.dev
   mpivrun attach [JOB]             show a job that runs with --outlive, until it ends

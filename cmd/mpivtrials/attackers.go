@@ -28,9 +28,9 @@ type flooding struct {
 	said  transcript
 }
 
-// flood floods a host from host A until end.
-func (s *stage) flood(ctx context.Context, host string) (*flooding, error) {
-	f := &flooding{cmd: exec.CommandContext(ctx, filepath.Join(s.d.bin, "mpivlab"), "flood", "--tied", "--from", "A", "--for", "2m", host), done: make(chan struct{})}
+// flood floods a host from host A until end, with Apache and ab, or with mpivlab itself.
+func (s *stage) flood(ctx context.Context, host, with string) (*flooding, error) {
+	f := &flooding{cmd: exec.CommandContext(ctx, filepath.Join(s.d.bin, "mpivlab"), "flood", "--tied", "--from", "A", "--for", "2m", "--with", with, host), done: make(chan struct{})}
 	f.cmd.Env = append(os.Environ(), lab.Variable+"="+s.lab.Path())
 	f.cmd.Stderr = &f.said
 	in, err := f.cmd.StdinPipe()

@@ -15,6 +15,8 @@ type claim struct {
 	bar      float64
 	least    bool   // the bar is the least that will do, not the most
 	paper    string // what the paper has for it; empty: nothing
+	pace     bool   // it hangs on how fast the machine is, and on what else that does
+	unjudged bool   // therefore
 }
 
 // kept tells whether the bar was. What could not be measured (NaN) keeps none.
@@ -25,22 +27,44 @@ func (c claim) kept() bool {
 	return c.measured <= c.bar
 }
 
+// Words for what became of a bar.
+const (
+	verdictKept   = "kept"
+	verdictMissed = "MISSED"
+	verdictNone   = "not judged"
+)
+
 func (c claim) String() string {
-	sign, verdict := "≤", "kept"
+	return c.what + ": " + c.got() + ", bar " + c.sign() + " " + c.figure(c.bar) + ": " + c.verdict()
+}
+
+func (c claim) verdict() string {
+	switch {
+	case c.unjudged:
+		return verdictNone
+	case !c.kept():
+		return verdictMissed
+	}
+	return verdictKept
+}
+
+func (c claim) sign() string {
 	if c.least {
-		sign = "≥"
+		return "≥"
 	}
-	if !c.kept() {
-		verdict = "MISSED"
-	}
-	measured := "nothing"
+	return "≤"
+}
+
+// got is what was measured, beside the paper's figure.
+func (c claim) got() string {
+	got := "nothing"
 	if !math.IsNaN(c.measured) {
-		measured = c.figure(c.measured)
+		got = c.figure(c.measured)
 	}
 	if c.paper != "" {
-		measured += ", the paper " + c.paper
+		got += ", the paper " + c.paper
 	}
-	return c.what + ": " + measured + ", bar " + sign + " " + c.figure(c.bar) + ": " + verdict
+	return got
 }
 
 func (c claim) figure(x float64) string {

@@ -243,9 +243,9 @@ func (d *desk) reportFailover(outages []outage, said *spoken, rs []reading) erro
 		d.claim(c)
 	}
 	d.claim(claim{what: "cuts in the middle of a 64 MB message", measured: float64(hit), bar: float64(len(outages)), least: true})
-	d.claim(claim{what: "longest pause after a cut", measured: largest(afterCut), unit: "ms", bar: 100})
-	d.claim(claim{what: "longest pause after a heal", measured: largest(afterHeal), unit: "ms", bar: 100})
-	d.claim(claim{what: "longest time until back on the SAN", measured: largest(back), unit: "s", bar: 2})
+	d.claim(claim{what: "longest pause after a cut", measured: largest(afterCut), unit: "ms", bar: 100, pace: true})
+	d.claim(claim{what: "longest pause after a heal", measured: largest(afterHeal), unit: "ms", bar: 100, pace: true})
+	d.claim(claim{what: "longest time until back on the SAN", measured: largest(back), unit: "s", bar: 2, pace: true})
 	d.note("longest pause where nothing was done: %.0f ms; %d messages of 64 MB", millis(quiet), len(said.bigs))
 	if err := d.writeCSV([]string{"round", "kind", "in_mid_message", "pause_after_cut_ms", "pause_after_heal_ms", "back_s"}, rows); err != nil {
 		return err

@@ -5,6 +5,8 @@ package main
 import (
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,6 +28,40 @@ func TestClaims(t *testing.T) {
 	} {
 		require.Equal(t, want, c.String())
 	}
+}
+
+func TestWhatHangsOnTheMachineIsNotJudged(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim   claim
+		verdict string
+		kept    bool
+	}{
+		"a time that is too long":  {claim{measured: 3, bar: 2, pace: true}, verdictNone, true},
+		"what never came about":    {claim{measured: never, bar: 2, pace: true}, verdictMissed, false},
+		"what was not measured":    {claim{measured: math.NaN(), bar: 2, pace: true}, verdictMissed, false},
+		"a count that is too high": {claim{measured: 3, bar: 2}, verdictMissed, false},
+		"a count that is not":      {claim{measured: 1, bar: 2}, verdictKept, true},
+	} {
+		d := &desk{options: options{untimed: true}, trial: "test", kept: true}
+		d.claim(c.claim)
+		require.Equal(t, c.verdict, d.claims[0].verdict(), name)
+		require.Equal(t, c.kept, d.kept, name)
+	}
+}
+
+func TestClaimsAreATable(t *testing.T) {
+	require.Equal(t, "| a\\|b: saved | 12.5 % | 17 % | ≥ 17 % | MISSED |", row(claim{what: "a|b:\n saved", measured: 12.5, unit: "%", paper: "17 %", bar: 17, least: true}))
+	require.Equal(t, "| lost | 0 |  | ≤ 0 | kept |", row(claim{what: "lost"}))
+	o := options{out: t.TempDir()}
+	for _, name := range []string{"m2", "cuts"} {
+		d := &desk{options: o, trial: name, about: "about " + name, kept: true}
+		d.claim(claim{what: "lost"})
+		require.NoError(t, d.writeClaims())
+	}
+	require.NoError(t, o.gather())
+	page, err := os.ReadFile(filepath.Join(o.out, claimsName))
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)^# .*\n## cuts: about cuts\n.*\n\| lost \| 0 \|.*\n## m2: about m2\n`, string(page))
 }
 
 func TestMedian(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 // copyBytes is what the paper copied to a host.
 const copyBytes = 80_000_000
 
+const m1With = "copy, migration"
+
 // copySavings is what migration saved of the runtime in the paper, percent, by
 // compressibility.
 var copySavings = map[int]float64{0: 17, 60: 16}
@@ -41,19 +43,19 @@ func m1(ctx context.Context, d *desk) error {
 				}
 				return began, c.end, nil
 			}
-			var runs []shown
-			for _, sc := range []scene{
+			runs := map[string]shown{}
+			for _, sc := range d.scenes([]scene{
 				{name: "undisturbed", options: on, before: before + startPeace},
 				{name: "copy, no migration", options: append(on[:len(on):len(on)], "--contracts", "off"), before: startPeace, upset: upset, after: after},
-				{name: "copy, migration", options: on, learned: true, before: startPeace, upset: upset, after: after},
+				{name: m1With, options: on, learned: true, before: startPeace, upset: upset, after: after},
 				{name: "copy, oracle", options: append(on[:len(on):len(on)], "--contracts", "learn"), before: startPeace, upset: upset, after: after, oracle: true},
-			} {
+			}) {
 				sc.percent = percent
 				sh, err := d.alone(ctx, sc)
 				if err != nil {
 					return fmt.Errorf("%d %%, copy %s %s, %s: %w", percent, way, victim, sc.name, err)
 				}
-				runs = append(runs, sh)
+				runs[sc.name] = sh
 				for _, row := range sh.rows() {
 					rows = append(rows, append([]string{way}, row...))
 				}
@@ -88,8 +90,14 @@ func (sh *shown) doneBy(n int) float64 {
 
 // reportM1 compares runtimes: from the beginning of the copy until as many iterations were done as
 // the run without migration had done when it ended.
-func (d *desk) reportM1(percent int, way string, runs []shown, after time.Duration) error {
-	peace, without, with, oracle := &runs[0], &runs[1], &runs[2], &runs[3]
+func (d *desk) reportM1(percent int, way string, runs map[string]shown, after time.Duration) error {
+	at := fmt.Sprintf("%d %%, %s %s: ", percent, way, victim)
+	with := runs[m1With]
+	d.reportLeft(at, &with)
+	if d.untimed {
+		return nil
+	}
+	peace, without, oracle := runs["undisturbed"], runs["copy, no migration"], runs["copy, oracle"]
 	n := 0
 	for _, it := range without.all {
 		if it.at.After(without.zero) && it.at.Before(without.zero.Add(after)) {
@@ -99,19 +107,15 @@ func (d *desk) reportM1(percent int, way string, runs []shown, after time.Durati
 	usual := peace.undisturbed()
 	alone, no, yes, best := usual*float64(n), without.doneBy(n), with.doneBy(n), oracle.doneBy(n)
 	saved, could := 100*(1-yes/no), 100*(1-best/no)
-	at := fmt.Sprintf("%d %%, %s %s: ", percent, way, victim)
 	d.note("%san iteration takes %.1f ms undisturbed; %d take %.1f s undisturbed, and beside the copy %.1f s without migration, %.1f s with it, %.1f s by the oracle",
 		at, 1e3*usual, n, alone, no, yes, best)
-	d.note("%safter the copy began: breach %.2f s, decision %.2f s, the last rank goes on elsewhere %.2f s; %s", at,
-		with.since(with.breach), with.since(with.decided), with.since(with.arrived), with.why)
 	if bar := copySavings[percent]; bar > 0 {
-		d.claim(claim{what: at + "migration saves of the runtime", measured: saved, unit: "%", paper: fmt.Sprintf("%g %%", bar), bar: bar, least: true})
+		d.claim(claim{what: at + "migration saves of the runtime", measured: saved, unit: "%", paper: fmt.Sprintf("%g %%", bar), bar: bar, least: true, pace: true})
 	}
-	d.claim(claim{what: at + "of what the oracle saves", measured: 100 * part(saved, could), unit: "%", bar: 50, least: true})
+	d.claim(claim{what: at + "of what the oracle saves", measured: 100 * part(saved, could), unit: "%", bar: 50, least: true, pace: true})
 	d.part = fmt.Sprintf("-%s-%d", way, percent)
 	var all []series
-	for i := range runs {
-		r := &runs[i]
+	for _, r := range []shown{peace, without, with, oracle} {
 		all = append(all, series{r.name, curve(r.all, r.zero)})
 	}
 	return d.plotLines(fmt.Sprintf("a copy of %d MB %s host %s begins at 0, data that compresses by %d %%", copyBytes/1_000_000, way, victim, percent), "s", "s for an iteration", all, nil)

@@ -56,6 +56,9 @@ func (d *desk) slump(ctx context.Context, how slump) (held series, rows [][]stri
 	if d.short {
 		apart, rest = 5*time.Second, 3*time.Second
 	}
+	if d.short && d.untimed {
+		apart, rest = 3*time.Second, time.Second
+	}
 	s, err := d.stage()
 	if err != nil {
 		return held, nil, err

@@ -31,9 +31,9 @@ const (
 
 // m11 moves a rank back and forth, alive, with more and more state.
 func m11(ctx context.Context, d *desk) error {
-	all := weights
+	all, rounds := weights, d.times(3)
 	if d.short {
-		all = all[:3]
+		all, rounds = all[:3], d.times(1)
 	}
 	var sizes []string
 	for _, w := range all {
@@ -41,7 +41,7 @@ func m11(ctx context.Context, d *desk) error {
 	}
 	whole, stood := map[int][]float64{}, map[int][]float64{}
 	var rows [][]string
-	for round := range d.times(3) {
+	for round := range rounds {
 		var stderr bytes.Buffer
 		cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "mpivrun"), "-n", "1", "--spares", "1", "--survive", "moves", "--transport", "shm",
 			filepath.Join(d.bin, "mpivbench"), "move", "-s", strings.Join(sizes, ","), "-i", "5", "-x", "2")
@@ -64,9 +64,9 @@ func m11(ctx context.Context, d *desk) error {
 		took, stands := median(whole[w.bytes]), median(stood[w.bytes])
 		d.note("%s of state: a move takes %s ms (%s to %s), the rank stands still for %s ms", stateText(w.bytes), number(took),
 			number(smallest(whole[w.bytes])), number(largest(whole[w.bytes])), number(stands))
-		d.claim(claim{what: stateText(w.bytes) + ": a live move over AMPI's " + number(w.ampi) + " ms", measured: took / w.ampi, bar: ampiTimes})
+		d.claim(claim{what: stateText(w.bytes) + ": a live move over AMPI's " + number(w.ampi) + " ms", measured: took / w.ampi, bar: ampiTimes, pace: true})
 		if w.bytes >= largeState {
-			d.claim(claim{what: stateText(w.bytes) + ": part of it in which the rank stands still", measured: stands / took, bar: standsMost})
+			d.claim(claim{what: stateText(w.bytes) + ": part of it in which the rank stands still", measured: stands / took, bar: standsMost, pace: true})
 		}
 		x := float64(w.bytes) / (1 << 20)
 		total, still, other = append(total, plotter.XY{X: x, Y: took}), append(still, plotter.XY{X: x, Y: stands}), append(other, plotter.XY{X: x, Y: w.ampi})

@@ -27,19 +27,21 @@ func m3(ctx context.Context, d *desk) error {
 	}
 	var counts []series
 	var rows [][]string
-	for _, run := range []struct {
-		name    string
-		options []string
-		flood   bool
-	}{
+	runs := []m3Run{
 		{"undisturbed", survival(), false},
 		{"flooded, no migration", survival("--contracts", "off"), true},
 		{"flooded, migration", survival(), true},
-	} {
-		points, why, err := d.count(ctx, run.options, run.flood, before, after)
+	}
+	if d.untimed {
+		runs = runs[2:]
+	}
+	moved := 0
+	for _, run := range runs {
+		points, why, went, err := d.count(ctx, run, before, after)
 		if err != nil {
 			return fmt.Errorf("%s: %w", run.name, err)
 		}
+		moved = went // of the last, which is the one with migration
 		for _, w := range why {
 			d.note("%s: %s", run.name, w)
 		}
@@ -48,69 +50,87 @@ func m3(ctx context.Context, d *desk) error {
 		}
 		counts = append(counts, series{run.name, points})
 	}
-	peace, without, with := counts[0].points, counts[1].points, counts[2].points
-	end := after.Seconds()
+	with, end := counts[len(counts)-1].points, after.Seconds()
+	d.claim(claim{what: "tasks that go on elsewhere", measured: float64(moved), bar: 1, least: true})
+	d.claim(claim{what: "messages since the flood began", measured: countAt(with, never), bar: 1, least: true})
+	if d.untimed {
+		return d.writeCSV(m3Heading, rows)
+	}
+	peace, without := counts[0].points, counts[1].points
 	d.note("messages in %v: %.0f undisturbed, %.0f flooded without migration, %.0f with it", after, countAt(peace, end), countAt(without, end), countAt(with, end))
-	d.claim(claim{what: "messages above those without migration", measured: 100 * (countAt(with, end)/countAt(without, end) - 1), unit: "%", paper: "20 %", bar: more, least: true})
+	d.claim(claim{what: "messages above those without migration", measured: 100 * (countAt(with, end)/countAt(without, end) - 1), unit: "%", paper: "20 %", bar: more, least: true, pace: true})
 	overtakes := never
 	for x := 0.5; x <= end && overtakes == never; x += 0.1 {
 		if countAt(with, x) > countAt(peace, x) && countAt(with, end) > countAt(peace, end) {
 			overtakes = x
 		}
 	}
-	d.claim(claim{what: "more messages than undisturbed after", measured: overtakes, unit: "s", paper: "in the first 10 s", bar: end})
-	d.claim(claim{what: "settled after", measured: steadyAt(with, end), unit: "s", paper: "14 s", bar: m3Settles})
-	if err := d.writeCSV([]string{"run", "at_s", "messages"}, rows); err != nil {
+	d.claim(claim{what: "more messages than undisturbed after", measured: overtakes, unit: "s", paper: "in the first 10 s", bar: end, pace: true})
+	d.claim(claim{what: "settled after", measured: steadyAt(with, end), unit: "s", paper: "14 s", bar: m3Settles, pace: true})
+	if err := d.writeCSV(m3Heading, rows); err != nil {
 		return err
 	}
 	return d.plotLines("a flood of host X begins at 0", "s", "messages at task 4", counts, nil)
 }
 
-// count runs the tasks, and counts from the flood on.
-func (d *desk) count(ctx context.Context, options []string, floods bool, before, after time.Duration) (points plotter.XYs, why []string, err error) {
+var m3Heading = []string{"run", "at_s", "messages"}
+
+// An m3Run is one run of the tasks.
+type m3Run struct {
+	name    string
+	options []string
+	floods  bool
+}
+
+// count runs the tasks, and counts from the flood on. moved is how many of them have gone elsewhere.
+func (d *desk) count(ctx context.Context, run m3Run, before, after time.Duration) (points plotter.XYs, why []string, moved int, err error) {
 	s, err := d.stage()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	defer s.close()
-	p, err := s.play(ctx, cast{hosts: []string{"W:1", victim + ":1", "Y:1", "Z:1"}, networks: []string{"lan", "san"}, ranks: 4, options: options,
+	p, err := s.play(ctx, cast{hosts: []string{"W:1", victim + ":1", "Y:1", "Z:1"}, networks: []string{"lan", "san"}, ranks: 4, options: run.options,
 		program: []string{d.self, rolePipeline, strconv.Itoa(d.piece)}})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	defer p.end()
-	for began := time.Now(); floods && time.Since(began) < learnPatience/2; {
+	learns := learnPatience / 2
+	if d.untimed {
+		learns = learnPatience / 5
+	}
+	for began := time.Now(); run.floods && time.Since(began) < learns; {
 		if _, learned := p.stderr.first(time.Time{}, m3Promised); learned {
 			break
 		}
 		if err := p.hold(ctx, 50*time.Millisecond); err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
-		if len(options) > len(survival()) && time.Since(began) > 4*time.Second { // it learns nothing
+		if len(run.options) > len(survival()) && time.Since(began) > 4*time.Second { // it learns nothing
 			break
 		}
 	}
 	if err := p.hold(ctx, before); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	zero := time.Now()
-	if floods {
-		f, err := s.flood(ctx, victim)
+	if run.floods {
+		f, err := s.flood(ctx, victim, d.with)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		defer f.end()
 		zero = f.began
 	}
-	if err := p.hold(ctx, after); err != nil {
-		return nil, nil, err
+	if err := p.aftermath(ctx, zero, after); err != nil {
+		return nil, nil, 0, err
 	}
 	first := 0.0
 	for _, l := range p.stdout.all() {
 		var at int64
 		var n float64
 		if _, err := fmt.Sscan(l.text, &at, &n); err != nil {
-			return nil, nil, fmt.Errorf("task 4 printed %q: %w", l.text, err)
+			return nil, nil, 0, fmt.Errorf("task 4 printed %q: %w", l.text, err)
 		}
 		x := time.Unix(0, at).Sub(zero).Seconds()
 		if x < 0 {
@@ -122,7 +142,8 @@ func (d *desk) count(ctx context.Context, options []string, floods bool, before,
 	for _, e := range p.decisions(zero) {
 		why = append(why, fmt.Sprintf("%.2f s: %s, %s: %s", e.Time.Sub(zero).Seconds(), e.Decision.Blamed, e.Decision.Verdict, e.Decision.Chosen))
 	}
-	return points, why, nil
+	_, arrived := p.moved(zero)
+	return points, why, len(arrived), nil
 }
 
 // countAt is the last count until a time.

@@ -37,6 +37,9 @@ func m4(ctx context.Context, d *desk) error {
 	if d.short {
 		rounds, blocks = d.times(1), 60
 	}
+	if d.untimed {
+		blocks = 20
+	}
 	s, err := d.stage()
 	if err != nil {
 		return err
@@ -75,8 +78,8 @@ func m4(ctx context.Context, d *desk) error {
 		if o.name == off {
 			continue
 		}
-		d.claim(claim{what: o.name + ": runtime above all off", measured: 100 * (t/median(runtime[off]) - 1), unit: "%", paper: "1 %", bar: runtimeMost})
-		d.claim(claim{what: o.name + ": time of 8 bytes above all off", measured: 100 * (us/median(latency[off]) - 1), unit: "%", bar: latencyMost})
+		d.claim(claim{what: o.name + ": runtime above all off", measured: 100 * (t/median(runtime[off]) - 1), unit: "%", paper: "1 %", bar: runtimeMost, pace: true})
+		d.claim(claim{what: o.name + ": time of 8 bytes above all off", measured: 100 * (us/median(latency[off]) - 1), unit: "%", bar: latencyMost, pace: true})
 	}
 	if err := d.writeCSV([]string{"round", "on", "runtime_s", "latency_us"}, rows); err != nil {
 		return err

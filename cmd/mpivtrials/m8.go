@@ -28,6 +28,9 @@ func m8(ctx context.Context, d *desk) error {
 	if d.short {
 		d.kills = min(d.kills, 5)
 	}
+	if d.short && d.untimed {
+		d.kills = min(d.kills, 3)
+	}
 	d.part = "-processes"
 	if err := survive(ctx, d); err != nil {
 		return err
@@ -59,8 +62,8 @@ func m8(ctx context.Context, d *desk) error {
 	d.note("seed %d: %d hosts killed in %d jobs", d.seed, len(rows), jobs)
 	d.claim(claim{what: "whole hosts: runs with another exit code or another output", measured: float64(wrong)})
 	d.claim(claim{what: "whole hosts killed", measured: float64(len(rows)), bar: float64(jobs), least: true})
-	d.claim(claim{what: "whole hosts: the loss is known, worst", measured: largest(known), unit: "ms", bar: hostVerdict})
-	d.claim(claim{what: "whole hosts: the last rank goes on after the loss is known, worst", measured: largest(on), unit: "ms", bar: goesOnBar})
+	d.claim(claim{what: "whole hosts: the loss is known, worst", measured: largest(known), unit: "ms", bar: hostVerdict, pace: true})
+	d.claim(claim{what: "whole hosts: the last rank goes on after the loss is known, worst", measured: largest(on), unit: "ms", bar: goesOnBar, pace: true})
 	return d.writeCSV([]string{"job", "host", "ranks", "known_ms", "goes_on_after_ms"}, rows)
 }
 

@@ -22,6 +22,9 @@ func m9(ctx context.Context, d *desk) error {
 	if d.short {
 		long = d.lasts(time.Minute)
 	}
+	if d.untimed && d.short {
+		long = d.lasts(20 * time.Second)
+	}
 	rounds := int(math.Ceil(long.Seconds() / (lasts.Seconds() * float64(len(moods)))))
 	lasts = long / time.Duration(rounds*len(moods))
 	s, err := d.stage()

@@ -6,13 +6,14 @@
 // processes.
 //
 //	mpivtrials [options] failover|cuts|strangers|shaped|survive|all
+//	mpivtrials [options] M1|…|M11|experiments
 //
 // Each trial prints a line per claim (what was measured, the bar, whether it was
-// kept) and leaves NAME.csv and NAME.svg in -out. The exit code is 0 when all bars
+// kept) and leaves NAME.csv and NAME.svg in -out, and all claims in claims.md. The exit code is 0 when all bars
 // were kept, 1 when one was missed or a trial could not be done.
 //
 // It needs mpivrun beside it, what chaos/lab needs, and, for shaped, mpivbench and
-// iperf3. See docs/experiments/trials.md.
+// iperf3. See docs/experiments/trials.md and migration.md.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -52,6 +54,7 @@ var trials = []trial{
 	{"m3", "over Ethernet and SAN a flooded host's task goes to where the last one is: messages over time", m3, true},
 	{"m4", "what sensors and readiness cost when nothing happens", m4, true},
 	{"m5", "the SAN goes in the middle of a message, and comes back", m5, true},
+	{"m6", "the leader is lost while a rank moves, and mpivrun with it", m6, true},
 	{"m7", "a process or a host falls silent, and comes back", m7, true},
 	{"m8", "random kills of ranks and of whole hosts, whose output must not change", m8, true},
 	{"m9", "a program that changes its pace, and nothing else: no rank may move", m9, true},
@@ -84,12 +87,16 @@ type options struct {
 	among  bool     // they are on a host of the job
 
 	short   bool     // of experiments
+	untimed bool     // claims that hang on the machine's speed are told, not judged
 	copies  []string // m1: from, to
 	piece   int      // m3: bytes of a message
 	percent []int    // m1 and m2: how compressible the data is
+	with    string   // m2 and m3: who floods, and who is flooded
 
 	kills     int    // survive: of processes that have a rank
-	transport string // survive: over which its jobs talk
+	transport string // survive: over which its jobs talk; empty: what is usual there
+	lab       bool   // survive: over hosts of a lab
+	outlive   bool   // survive: and the leader can be lost, too
 	program   string // survive: what they run
 }
 
@@ -139,16 +146,20 @@ func parseOptions(args []string) (o options, err error) {
 	set.StringVar(&o.bin, "bin", "", "`directory` of mpivrun, mpivbench and the examples (default: where mpivtrials is)")
 	set.IntVar(&o.rounds, "rounds", 0, "`how often` what has rounds is done (default: 6 of failover and shaped, fewer of experiments)")
 	set.BoolVar(&o.short, "short", false, "a short form of experiments")
+	set.BoolVar(&o.untimed, "untimed", false, "judge no figure that hangs on how fast this machine is, and leave out what only such figures need")
 	set.DurationVar(&o.long, "for", 0, "`how long` what lasts goes on (default: 30s of cuts)")
 	set.Uint64Var(&o.seed, "seed", 1, "of what cuts and survive do")
 	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
 	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
 	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
-	set.StringVar(&o.transport, "transport", "shm", "over which the jobs of survive talk: shm, tcp or quic")
+	set.StringVar(&o.transport, "transport", "", "over which the jobs of survive talk: shm, tcp or quic (default: shm; tcp in a lab)")
+	set.BoolVar(&o.lab, "lab", false, "survive: over hosts of a lab, which are lost and cut off, too")
+	set.BoolVar(&o.outlive, "outlive", false, "survive: in a lab, with jobs that outlive the agent that leads them")
 	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
 	set.IntVar(&o.piece, "piece", 512<<10, "`bytes` of a message of m3")
 	copies := set.String("copy", "from,to", "m1: copies `from` the host, to it, or both")
 	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
+	set.StringVar(&o.with, "with", "mpivlab", "m2 and m3: what floods: mpivlab itself, or apache, whose ab asks it")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {
 		return o, err
@@ -183,10 +194,19 @@ func parseOptions(args []string) (o options, err error) {
 		}
 		o.percent = append(o.percent, n)
 	}
+	if o.with != "mpivlab" && o.with != "apache" {
+		return o, fmt.Errorf("-with %s: there are mpivlab and apache", o.with)
+	}
 	if o.kills < 1 {
 		return o, errors.New("-kills must be above zero")
 	}
-	if !slices.Contains([]string{"shm", "tcp", "quic"}, o.transport) {
+	if o.outlive && !o.lab {
+		return o, errors.New("-outlive is for survive over several hosts: it needs -lab")
+	}
+	if o.lab && o.transport == "shm" {
+		return o, errors.New("-transport shm: hosts of a lab talk over tcp or quic")
+	}
+	if !slices.Contains([]string{"", "shm", "tcp", "quic"}, o.transport) {
 		return o, fmt.Errorf("survive knows no transport %q; there are shm, tcp and quic", o.transport)
 	}
 	if survivors[o.program] == nil {
@@ -202,7 +222,8 @@ func parseOptions(args []string) (o options, err error) {
 	if set.NArg() == 0 {
 		return o, errors.New("which trial? mpivtrials -h lists them")
 	}
-	for _, name := range set.Args() {
+	for _, given := range set.Args() {
+		name := strings.ToLower(given) // M2 is m2
 		if name == "all" || name == "experiments" {
 			for _, t := range trials {
 				if t.experiment == (name == "experiments") {
@@ -213,7 +234,7 @@ func parseOptions(args []string) (o options, err error) {
 		}
 		i := slices.IndexFunc(trials, func(t trial) bool { return t.name == name })
 		if i < 0 {
-			return o, fmt.Errorf("no trial is called %q (options come before the trial; mpivtrials -h lists both)", name)
+			return o, fmt.Errorf("no trial is called %q (options come before the trial; mpivtrials -h lists both)", given)
 		}
 		o.trials = append(o.trials, trials[i])
 	}
@@ -231,10 +252,17 @@ func (o options) run(ctx context.Context) (kept bool, err error) {
 	}
 	kept = true
 	var errs []error
+	defer func() { err = errors.Join(err, o.gather()) }()
 	for _, t := range o.trials {
-		d := &desk{options: o, trial: t.name, self: self, kept: true}
-		if err := t.run(ctx, d); err != nil {
+		d := &desk{options: o, trial: t.name, about: t.about, self: self, kept: true}
+		if err := t.run(ctx, d); o.untimed && errors.Is(err, lab.ErrUnavailable) {
+			d.note("skipped: %v", err)
+		} else if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", t.name, err))
+			d.note("not done: %v", err)
+		}
+		if err := d.writeClaims(); err != nil {
+			errs = append(errs, err)
 		}
 		kept = kept && d.kept
 		if ctx.Err() != nil {
@@ -248,9 +276,13 @@ func (o options) run(ctx context.Context) (kept bool, err error) {
 type desk struct {
 	options
 	trial string
+	about string // it
 	part  string // of the trial, in the names of its results
 	self  string // this program
 	kept  bool   // all bars so far
+
+	claims []claim  // so far
+	notes  []string // that have no bar
 }
 
 // times is how often something is done: as was asked for, or by itself.
@@ -270,13 +302,17 @@ func (d *desk) lasts(byItself time.Duration) time.Duration {
 }
 
 func (d *desk) claim(c claim) {
+	c.unjudged = d.untimed && c.pace && !math.IsNaN(c.measured) && !math.IsInf(c.measured, 0) // it must have come about
 	fmt.Printf("%s: %s\n", d.trial, c)
-	d.kept = d.kept && c.kept()
+	d.kept = d.kept && c.verdict() != verdictMissed
+	d.claims = append(d.claims, c)
 }
 
 // note prints what has no bar.
 func (d *desk) note(format string, args ...any) {
-	fmt.Printf("%s: %s\n", d.trial, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	fmt.Printf("%s: %s\n", d.trial, text)
+	d.notes = append(d.notes, text)
 }
 
 // file is the path of one of the trial's results.

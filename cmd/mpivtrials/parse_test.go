@@ -89,7 +89,10 @@ func TestOptions(t *testing.T) {
 	o, err = parseOptions([]string{"all", "experiments"})
 	require.NoError(t, err)
 	require.Len(t, o.trials, len(trials))
-	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}} {
+	o, err = parseOptions([]string{"-with", "apache", "-lab", "-outlive", "M2", "survive"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"m2", "survive"}, []string{o.trials[0].name, o.trials[1].name})
+	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}, {"-outlive", "survive"}, {"-lab", "-transport", "shm", "survive"}, {"-with", "nginx", "m2"}} {
 		_, err := parseOptions(bad)
 		require.Error(t, err, "%q", bad)
 	}

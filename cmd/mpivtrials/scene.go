@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
@@ -45,7 +47,8 @@ type shown struct {
 	left, arrived   time.Time // the first rank left, and the last went on elsewhere
 	first           time.Time // the first block was written that a moved rank has compressed elsewhere
 	moved           map[int]bool
-	why             string // of the decision
+	why             string   // of the decision
+	said            []string // of contracts, from the upset on
 }
 
 const (
@@ -99,7 +102,7 @@ func (s *stage) show(ctx context.Context, sc scene) (sh shown, err error) {
 			return sh, err
 		}
 	}
-	if err := p.hold(ctx, sc.after); err != nil {
+	if err := p.aftermath(ctx, sh.zero, sc.after); err != nil {
 		return sh, err
 	}
 	sh.ended = time.Now()
@@ -108,6 +111,24 @@ func (s *stage) show(ctx context.Context, sc scene) (sh shown, err error) {
 	}
 	sh.look(p)
 	return sh, nil
+}
+
+// aftermath waits; where no figure is judged that hangs on the machine's speed, until ranks go on elsewhere for a while,
+// however long that takes.
+func (p *play) aftermath(ctx context.Context, zero time.Time, after time.Duration) error {
+	if !p.untimed {
+		return p.hold(ctx, after)
+	}
+	for time.Since(zero) < patience {
+		left, arrived := p.moved(zero)
+		if len(left) > 0 && len(arrived) >= len(left) && time.Since(arrived[len(arrived)-1].Time) > 3*time.Second {
+			return nil
+		}
+		if err := p.hold(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // learned waits until it is known what the victim's links deliver that the job uses most.
@@ -143,6 +164,11 @@ func (sh *shown) look(p *play) {
 	if l, ok := p.stderr.first(sh.zero, "contract broken: "); ok {
 		sh.breach = l.at
 	}
+	for _, l := range p.stderr.all() {
+		if !l.at.Before(sh.zero) && strings.Contains(l.text, "contract ") {
+			sh.said = append(sh.said, l.text)
+		}
+	}
 	if all := p.decisions(sh.zero); len(all) > 0 {
 		sh.decided = all[0].Time
 		r := all[0].Decision
@@ -172,6 +198,39 @@ func (sh *shown) since(t time.Time) float64 {
 		return never
 	}
 	return t.Sub(sh.zero).Seconds()
+}
+
+// scenes is those of all that are to be shown: where no figure is judged that hangs on the machine's
+// speed, only those in which ranks leave by themselves.
+func (d *desk) scenes(all []scene) []scene {
+	if !d.untimed {
+		return all
+	}
+	return slices.DeleteFunc(all, func(sc scene) bool { return !sc.learned })
+}
+
+const (
+	detectMost = 2.0 // s
+	decideMost = 2.0 // s
+)
+
+// reportLeft claims that the victim's ranks left it.
+func (d *desk) reportLeft(at string, with *shown) {
+	d.note("%safter it began: breach %.2f s, decision %.2f s, the last rank goes on elsewhere %.2f s, its first block is written %.2f s; %s", at,
+		with.since(with.breach), with.since(with.decided), with.since(with.arrived), with.since(with.first), with.why)
+	if with.breach.IsZero() || with.decided.IsZero() {
+		for _, text := range with.said {
+			d.note("%s%s", at, text)
+		}
+	}
+	d.claim(claim{what: at + "breach seen after", measured: with.since(with.breach), unit: "s", paper: "up to 30 s", bar: detectMost, pace: true})
+	d.claim(claim{what: at + "decided after", measured: with.since(with.decided), unit: "s", bar: decideMost, pace: true})
+	d.claim(claim{what: at + "ranks that go on elsewhere", measured: float64(len(with.moved)), bar: 1, least: true})
+	done := 0
+	for _, it := range with.all {
+		done += int(truth(!with.arrived.IsZero() && it.at.After(with.arrived) && with.moved[it.by]))
+	}
+	d.claim(claim{what: at + "iterations that they do there", measured: float64(done), bar: 1, least: true})
 }
 
 // undisturbed is how long an iteration takes in peace.

@@ -45,7 +45,8 @@ type cast struct {
 // A play is a job that runs on a stage.
 type play struct {
 	*survivor
-	dir string
+	dir     string
+	untimed bool
 }
 
 // play starts the job, and waits until its ranks begin.
@@ -71,7 +72,7 @@ func (s *stage) play(ctx context.Context, c cast) (*play, error) {
 		os.RemoveAll(dir)
 		return nil, err
 	}
-	p := &play{job, dir}
+	p := &play{job, dir, s.d.untimed}
 	if err := job.await(ctx, patience, func() bool { return job.state.Phase == events.PhaseRunning }); err != nil {
 		p.end()
 		return nil, fmt.Errorf("the job did not start: %w; it said: %s", err, job.stderr.text())
@@ -166,4 +167,49 @@ func (s *survivor) ran() (began, ended time.Time, ok bool) {
 		}
 	}
 	return began, ended, !began.IsZero() && !ended.IsZero()
+}
+
+// homeOf is the process that has a rank; -1: none has, or two have.
+func homeOf(all []events.Process, rank int) int {
+	home := -1
+	for i, p := range all {
+		if slices.Contains(p.Ranks, rank) && p.Phase != events.PhaseExited {
+			if home >= 0 {
+				return -1
+			}
+			home = i
+		}
+	}
+	return home
+}
+
+// leftOver is how many processes are left on the hosts, when those had time to end.
+func (s *stage) leftOver(hosts ...string) (left int, err error) {
+	if len(hosts) == 0 {
+		hosts = s.lab.Hosts()
+	}
+	for end := time.Now().Add(3 * time.Second); ; {
+		left = 0
+		for _, h := range hosts {
+			pids, err := s.lab.Pids(h)
+			if err != nil {
+				return 0, err
+			}
+			left += len(pids)
+		}
+		if left == 0 || time.Now().After(end) {
+			return left, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// sleep waits for d, unless ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,6 +24,11 @@ var survivors = map[string][]string{
 	"compress": {"-q", "-f", "--iterations", "4000", "--block", "256kB", "-o"},
 	"farm":     {"-below", "8000000"},
 	"heat2d":   {"--tolerance", "1e-5"},
+}
+
+// labSurvivors has less to do where messages go over a network.
+var labSurvivors = map[string][]string{
+	"heat2d": {"--tolerance", "1e-4"},
 }
 
 const (
@@ -38,15 +44,23 @@ const (
 
 // A disturber does what is drawn to jobs, and notes it.
 type disturber struct {
-	d    *desk
-	rand *rand.Rand
-	left int // kills
+	d       *desk
+	rand    *rand.Rand
+	chances []chance
+	left    int // kills
 
 	done  map[deed]int
 	runs  int
 	wrong int // of these: another exit code than 0, or another output
 	kills []kill
-	spare int // killed
+	spare int      // killed
+	log   []string // of what was done to the job that runs
+
+	// In a lab.
+	field     *field // of the job that runs
+	hosts     int    // that were lost, on purpose
+	surprises int    // that were lost besides
+	leftOver  int    // processes on all hosts, after jobs
 
 	mu     sync.Mutex     // guards what follows
 	moves  int            // that were done
@@ -54,12 +68,21 @@ type disturber struct {
 }
 
 func survive(ctx context.Context, d *desk) error {
-	replay := fmt.Sprintf("mpivtrials -seed %d -kills %d -transport %s -program %s survive", d.seed, d.kills, d.transport, d.program)
+	replay := fmt.Sprintf("mpivtrials -seed %d -kills %d -transport %s -program %s", d.seed, d.kills, d.over(), d.program)
+	chances := deeds
+	if d.lab {
+		replay += " -lab"
+		chances = labDeeds(d.outlive)
+	}
+	if d.outlive {
+		replay += " -outlive"
+	}
+	replay += " survive"
 	want, err := d.undisturbed(ctx)
 	if err != nil {
 		return fmt.Errorf("an undisturbed run: %w", err)
 	}
-	w := &disturber{d: d, rand: rand.New(rand.NewPCG(d.seed, 0)), left: d.kills, done: map[deed]int{}, stayed: map[string]int{}}
+	w := &disturber{d: d, rand: rand.New(rand.NewPCG(d.seed, 0)), chances: chances, left: d.kills, done: map[deed]int{}, stayed: map[string]int{}}
 	for w.left > 0 && err == nil {
 		before := w.left
 		if err = w.run(ctx, want); err == nil && w.left == before && w.runs > d.kills+10 {
@@ -75,12 +98,31 @@ func survive(ctx context.Context, d *desk) error {
 
 // survivorOptions is the command line of mpivrun.
 func (d *desk) survivorOptions() []string {
-	all := append([]string{"-n", strconv.Itoa(surviveRanks), "--spares", strconv.Itoa(surviveSpares), "--snapshot", "0.2",
-		"--transport", d.transport, "--timeout", strconv.Itoa(int(surviveTime / time.Second)), filepath.Join(d.bin, d.program)}, survivors[d.program]...)
+	return append([]string{"-n", strconv.Itoa(surviveRanks), "--spares", strconv.Itoa(surviveSpares), "--snapshot", "0.2",
+		"--transport", d.over(), "--timeout", strconv.Itoa(int(surviveTime / time.Second))}, d.survivorProgram()...)
+}
+
+func (d *desk) survivorProgram() []string {
+	args := survivors[d.program]
+	if over := labSurvivors[d.program]; d.lab && over != nil {
+		args = over
+	}
+	all := append([]string{filepath.Join(d.bin, d.program)}, args...)
 	if d.survivorWrites() {
 		all = append(all, d.survivorFile())
 	}
 	return all
+}
+
+// over is the transport: as was asked for, or by itself.
+func (d *desk) over() string {
+	switch {
+	case d.transport != "":
+		return d.transport
+	case d.lab:
+		return "tcp"
+	}
+	return "shm"
 }
 
 func (d *desk) survivorWrites() bool { return slices.Contains(survivors[d.program], "-o") }
@@ -121,28 +163,35 @@ func (d *desk) undisturbed(ctx context.Context) ([]byte, error) {
 
 // run disturbs one job from its start to its end.
 func (w *disturber) run(ctx context.Context, want []byte) error {
-	s, err := startSurvivor(ctx, filepath.Join(w.d.bin, "mpivrun"), w.d.survivorOptions()...)
+	s, f, err := w.begin(ctx)
 	if err != nil {
 		return err
 	}
+	defer f.close()
 	w.runs++
+	w.log = nil
 	var others sync.WaitGroup // moves and stops that go on
 	var kills []kill
 	err = s.await(ctx, patience, s.runningLocked)
 	for err == nil && w.left > 0 {
 		var ks []kill
-		a := draw(w.rand, surviveRanks)
+		a := draw(w.rand, surviveRanks, w.chances)
 		if err = s.pause(ctx, a.after); err == nil {
-			ks, err = w.do(ctx, s, a, &others)
+			ks, err = w.do(ctx, s, f.turn(a), &others)
 		}
 		kills = append(kills, ks...)
 		w.left -= len(ks)
 	}
+	late := time.AfterFunc(2*surviveTime, s.endNow) // the job's own timeout is shorter
 	<-s.done
+	late.Stop()
 	others.Wait()
 	judgeKills(kills, s.past)
 	w.kills = append(w.kills, kills...)
 	if err != nil && !over(err) {
+		return err
+	}
+	if err := w.look(f); err != nil {
 		return err
 	}
 	got, err := w.d.survivorResult(s)
@@ -156,10 +205,29 @@ func (w *disturber) run(ctx context.Context, want []byte) error {
 	return nil
 }
 
+// begin starts a job on this machine, or in a lab; then there is a field.
+func (w *disturber) begin(ctx context.Context) (*survivor, *field, error) {
+	if w.d.lab {
+		f, err := w.d.field(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		w.field = f
+		return f.job, f, nil
+	}
+	s, err := startSurvivor(ctx, filepath.Join(w.d.bin, "mpivrun"), w.d.survivorOptions()...)
+	return s, nil, err
+}
+
+// noted adds to what was done to the job.
+func (w *disturber) noted(d deed, format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf("%s did: %s %s", time.Now().UTC().Format("15:04:05.000000"), d, fmt.Sprintf(format, args...)))
+}
+
 // keep tells what went wrong in a job, and leaves its events in the directory of
 // results.
 func (w *disturber) keep(s *survivor, kills []kill, got, want []byte) error {
-	name := w.d.file(fmt.Sprintf("-%s-%d-run-%d.txt", w.d.transport, w.d.seed, w.runs))
+	name := w.d.file(fmt.Sprintf("-%s-%d-run-%d.txt", w.d.over(), w.d.seed, w.runs))
 	w.d.note("run %d: mpivrun ended with %v and what came of it was %q, not %q; it said: %s", w.runs, s.err, got, want, s.stderr.text())
 	w.d.note("run %d: what happened is in %s", w.runs, name)
 	var text bytes.Buffer
@@ -178,6 +246,6 @@ func (w *disturber) keep(s *survivor, kills []kill, got, want []byte) error {
 	for _, k := range kills {
 		fmt.Fprintf(&text, "%s killed: process %d (%s)\n", k.at.UTC().Format("15:04:05.000000"), k.process, k.deed)
 	}
-	fmt.Fprintf(&text, "%s\n%s\n", s.stdout.whole(), s.stderr.text())
+	fmt.Fprintf(&text, "%s\n%s\n%s\n", strings.Join(w.log, "\n"), s.stdout.whole(), s.stderr.text())
 	return os.WriteFile(name, text.Bytes(), 0o644)
 }

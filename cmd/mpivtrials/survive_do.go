@@ -38,7 +38,12 @@ func (w *disturber) do(ctx context.Context, s *survivor, a act, others *sync.Wai
 		return nil, err
 	}
 	w.done[a.deed]++
+	if !slices.Contains(hostDeeds, a.deed) {
+		w.noted(a.deed, "ranks %v, delay %v, lasts %v", a.ranks, a.delay, a.lasts)
+	}
 	switch a.deed {
+	case deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedLeader: // hostDeeds
+		err = w.toHost(ctx, a, others)
 	case deedKill:
 		shoot(a.ranks[0])
 	case deedSeveral:

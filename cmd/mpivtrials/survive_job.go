@@ -23,8 +23,9 @@ import (
 // it comes from its events.
 type survivor struct {
 	cmd            *exec.Cmd
-	stdout, stderr transcript
-	pipe           *os.File // from which its events are read
+	stdout, stderr *transcript
+	pipe           *os.File  // from which its events are read
+	heirloom       *heirloom // or who is asked how it stands, again and again
 	dir            string
 	readers        sync.WaitGroup
 	done           chan struct{} // closed when it has ended
@@ -48,7 +49,7 @@ func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *s
 // follow starts an mpivrun, and reads its events: cmd's arguments have none of
 // --events yet.
 func follow(cmd *exec.Cmd, start func() error) (s *survivor, err error) {
-	s = &survivor{cmd: cmd, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
+	s = &survivor{cmd: cmd, stdout: &transcript{}, stderr: &transcript{}, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
 	if s.dir, err = os.MkdirTemp("", "mpivtrials-"); err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func follow(cmd *exec.Cmd, start func() error) (s *survivor, err error) {
 	}
 	if err == nil {
 		cmd.Args = slices.Insert(cmd.Args, 1, "--events", name)
-		cmd.Stdout, cmd.Stderr = &s.stdout, &s.stderr
+		cmd.Stdout, cmd.Stderr = s.stdout, s.stderr
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = 10 * time.Second
 		err = start()
@@ -132,6 +133,11 @@ func (s *survivor) end() {
 	<-s.done
 }
 
+// endNow ends a job that does not end, however that is.
+func (s *survivor) endNow() {
+	_ = s.cmd.Process.Kill() // it may have ended
+}
+
 // await waits until ready, which is called with the lock held, is true.
 func (s *survivor) await(ctx context.Context, patience time.Duration, ready func() bool) error {
 	late := time.NewTimer(patience)
@@ -203,9 +209,14 @@ func (s *survivor) signalLocked(process int, sig syscall.Signal) error {
 
 // move moves a rank as mpivrun move does.
 func (s *survivor) move(rank int) error {
+	q := agent.Question{Op: "move", Rank: rank}
+	if s.heirloom != nil {
+		_, err := s.heirloom.ask(q)
+		return err
+	}
 	s.mu.Lock()
 	name := s.state.Job.Name
 	s.mu.Unlock()
-	_, err := agent.Ask(filepath.Join(agent.RuntimeDir(), name), agent.Question{Op: "move", Rank: rank})
+	_, err := agent.Ask(filepath.Join(agent.RuntimeDir(), name), q)
 	return err
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -20,14 +21,37 @@ const (
 	deedSpare   deed = "kill of a spare"           //
 	deedStop    deed = "stop"                      // of a process with a rank, for a while
 	deedStopped deed = "kill of a stopped process" //
+
+	// In a lab.
+	deedHost   deed = "kill of a host"               // of all its processes, its agent first of all
+	deedAgent  deed = "kill of an agent"             // whose processes must end
+	deedCutOff deed = "a host is cut off"            // for good
+	deedBlink  deed = "a short cut"                  // of a host, for less than the silence
+	deedApart  deed = "two hosts are apart"          // for a while
+	deedLeader deed = "kill of the agent that leads" // where the job outlives that
 )
 
-// deeds is all of them, in the order of the table, and how often each is done.
-var deeds = []struct {
+// A chance is how often a deed is done, beside others.
+type chance struct {
 	deed
 	weight int
-}{
+}
+
+// deeds is all that are done to processes, in the order of the table.
+var deeds = []chance{
 	{deedKill, 6}, {deedSeveral, 3}, {deedAgain, 3}, {deedMove, 4}, {deedMoving, 3}, {deedTarget, 2}, {deedSpare, 2}, {deedStop, 2}, {deedStopped, 1},
+}
+
+// hostDeeds is those that are done to hosts.
+var hostDeeds = []deed{deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedLeader}
+
+// labDeeds is all that are done in a lab.
+func labDeeds(outlive bool) []chance {
+	all := append(slices.Clone(deeds), chance{deedHost, 2}, chance{deedAgent, 2}, chance{deedCutOff, 2}, chance{deedBlink, 4}, chance{deedApart, 2})
+	if outlive {
+		all = append(all, chance{deedLeader, 3})
+	}
+	return all
 }
 
 // Bounds of what is drawn.
@@ -35,6 +59,8 @@ const (
 	longestPause = 600 * time.Millisecond
 	longestStop  = 1200 * time.Millisecond
 	longestDelay = 20 * time.Millisecond // between the two halves of a deed
+	longestBlink = 400 * time.Millisecond
+	apartBlinks  = 15 // how much longer two hosts are apart
 )
 
 // An act is one thing to do.
@@ -44,18 +70,20 @@ type act struct {
 	ranks [2]int        // different ones
 	delay time.Duration // of the kill, after what it follows
 	lasts time.Duration // a stop
+	blink time.Duration // a short cut
+	host  float64       // which of those that there are, from 0 to 1
 }
 
 // draw draws the next act. It depends on the random source alone, so that a seed
 // names a sequence.
-func draw(r *rand.Rand, ranks int) act {
+func draw(r *rand.Rand, ranks int, from []chance) act {
 	all := 0
-	for _, d := range deeds {
+	for _, d := range from {
 		all += d.weight
 	}
 	a := act{after: time.Duration(r.Int64N(int64(longestPause)))}
 	pick := r.IntN(all)
-	for _, d := range deeds {
+	for _, d := range from {
 		if pick -= d.weight; pick < 0 {
 			a.deed = d.deed
 			break
@@ -65,5 +93,7 @@ func draw(r *rand.Rand, ranks int) act {
 	a.ranks[1] = (a.ranks[0] + 1 + r.IntN(ranks-1)) % ranks
 	a.delay = time.Duration(r.Int64N(int64(longestDelay)))
 	a.lasts = longestStop/10 + time.Duration(r.Int64N(int64(longestStop-longestStop/10)))
+	a.blink = longestBlink/10 + time.Duration(r.Int64N(int64(longestBlink-longestBlink/10)))
+	a.host = r.Float64()
 	return a
 }

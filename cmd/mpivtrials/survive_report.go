@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +52,7 @@ func judgeKills(kills []kill, past []events.Event) {
 
 func (w *disturber) report() error {
 	d := w.d
-	d.note("seed %d, %s, %s: %d kills in %d runs, and %d of spares", d.seed, d.transport, d.program, len(w.kills), w.runs, w.spare)
+	d.note("seed %d, %s, %s: %d kills in %d runs, and %d of spares", d.seed, d.over(), d.program, len(w.kills), w.runs, w.spare)
 	var seen, on []float64
 	instead := map[string]int{}
 	rows := [][]string{}
@@ -73,7 +72,7 @@ func (w *disturber) report() error {
 		}
 		rows = append(rows, row)
 	}
-	for _, x := range deeds {
+	for _, x := range w.chances {
 		var ms []float64
 		n := 0
 		for _, k := range w.kills {
@@ -106,11 +105,17 @@ func (w *disturber) report() error {
 	}
 	d.claim(claim{what: fmt.Sprintf("runs of %d with another exit code or another output", w.runs), measured: float64(w.wrong)})
 	d.claim(claim{what: "kills", measured: float64(len(w.kills)), bar: float64(d.kills), least: true})
-	d.claim(claim{what: "a death is known, median", measured: median(seen), unit: "ms", bar: detectBar})
-	d.claim(claim{what: "a death is known, worst", measured: largest(seen), unit: "ms", bar: detectBar})
-	d.claim(claim{what: "the rank goes on, median", measured: median(on), unit: "ms", bar: goesOnBar})
-	d.claim(claim{what: "the rank goes on, worst", measured: largest(on), unit: "ms", bar: goesOnBar})
-	return errors.Join(d.writeCSV([]string{"deed", "rank", "known_ms", "goes_on_ms", "instead"}, rows))
+	if d.lab {
+		w.reportLab()
+		return d.writeCSV(surviveHeading, rows)
+	}
+	d.claim(claim{what: "a death is known, median", measured: median(seen), unit: "ms", bar: detectBar, pace: true})
+	d.claim(claim{what: "a death is known, worst", measured: largest(seen), unit: "ms", bar: detectBar, pace: true})
+	d.claim(claim{what: "the rank goes on, median", measured: median(on), unit: "ms", bar: goesOnBar, pace: true})
+	d.claim(claim{what: "the rank goes on, worst", measured: largest(on), unit: "ms", bar: goesOnBar, pace: true})
+	return d.writeCSV(surviveHeading, rows)
 }
+
+var surviveHeading = []string{"deed", "rank", "known_ms", "goes_on_ms", "instead"}
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -20,10 +20,8 @@ import (
 var below = flag.Int64("below", 3_000_000, "the `bound`: above 1")
 
 const (
-	width = 1000 // numbers in a range
-
-	tagReport = 1 // to rank 0: what came of a range; who sends it is free
-	tagRange  = 2 // from rank 0: the first number of the next
+	width               = 1000 // numbers in a range
+	tagReport, tagRange = 1, 2
 )
 
 // A best is what is known of some numbers. Of several that take as many steps the
@@ -56,59 +54,58 @@ func run(ctx context.Context, world *mpiv.Comm) error {
 	return err
 }
 
-// handOut is what rank 0 does: it answers each report with the next range, or with
-// nothing when there is none left.
-func handOut(ctx context.Context, world *mpiv.Comm, below int64) (found best, err error) {
-	next, workers := int64(1), world.Size()-1
-	state := world.State()
-	state.Protect("found", &found)
-	state.Protect("next", &next)
-	state.Protect("workers", &workers) // who still is to be told that there is none left
-	err = state.Restore(ctx)
-	for ; err == nil && workers == 0 && next < below; next += width { // alone
-		if err = state.SafePoint(ctx); err == nil {
-			found.add(search(next, below))
-		}
-	}
-	for err == nil && workers > 0 {
-		if err = state.SafePoint(ctx); err == nil {
-			err = answer(ctx, world, below, &found, &next, &workers)
-		}
-	}
-	return found, err
+// A job is what rank 0 knows.
+type job struct {
+	Found   best
+	Next    int64 // the first number that nobody has been given
+	Workers int   // that are still to be told that there is none left
 }
 
-func answer(ctx context.Context, world *mpiv.Comm, below int64, found *best, next *int64, workers *int) error {
-	report := make([]best, 1)
+// handOut is what rank 0 does.
+func handOut(ctx context.Context, world *mpiv.Comm, below int64) (best, error) {
+	j, state := job{Next: 1, Workers: world.Size() - 1}, world.State()
+	state.Protect("job", &j)
+	err := state.Restore(ctx)
+	for err == nil && (j.Workers > 0 || j.Next < below) {
+		if err = state.SafePoint(ctx); err == nil {
+			err = j.next(ctx, world, below)
+		}
+	}
+	return j.Found, err
+}
+
+// next gives the next range to whoever reports, or nothing when there is none left. Alone,
+// rank 0 searches itself.
+func (j *job) next(ctx context.Context, world *mpiv.Comm, below int64) error {
+	first, report := j.Next, make([]best, 1)
+	j.Next += width
+	if world.Size() == 1 {
+		j.Found.add(search(first, below))
+		return nil
+	}
 	s, err := mpiv.Recv(ctx, world, report, mpiv.AnySource, tagReport)
 	if err != nil {
 		return err
 	}
-	found.add(report[0])
-	if *next >= below {
-		*workers--
+	j.Found.add(report[0])
+	if first >= below {
+		j.Workers--
 		return mpiv.Send(ctx, world, []int64{}, s.Source, tagRange)
 	}
-	err = mpiv.Send(ctx, world, []int64{*next}, s.Source, tagRange)
-	*next += width
-	return err
+	return mpiv.Send(ctx, world, []int64{first}, s.Source, tagRange)
 }
 
 // work is what the others do.
 func work(ctx context.Context, world *mpiv.Comm, below int64) error {
-	report, first := make([]best, 1), make([]int64, 1)
-	state := world.State()
+	report, first, state := make([]best, 1), make([]int64, 1), world.State()
 	state.Protect("report", &report)
 	err := state.Restore(ctx)
 	for err == nil {
 		if err = state.SafePoint(ctx); err != nil {
 			break
 		}
-		if err = mpiv.Send(ctx, world, report, 0, tagReport); err != nil {
-			break
-		}
 		var s mpiv.Status
-		if s, err = mpiv.Recv(ctx, world, first, 0, tagRange); err != nil || s.Count == 0 {
+		if s, err = mpiv.Sendrecv(ctx, world, report, 0, tagReport, first, 0, tagRange); s.Count == 0 {
 			break
 		}
 		report[0] = search(first[0], below)
@@ -119,19 +116,15 @@ func work(ctx context.Context, world *mpiv.Comm, below int64) error {
 // search is about the numbers of one range.
 func search(first, below int64) (b best) {
 	for n := first; n < min(first+width, below); n++ {
-		steps := steps(n)
+		steps := int64(0)
+		for m := n; m > 1; steps++ {
+			if m%2 == 0 {
+				m /= 2
+			} else {
+				m = 3*m + 1
+			}
+		}
 		b.add(best{n, steps, steps})
 	}
 	return b
-}
-
-func steps(n int64) (s int64) {
-	for ; n > 1; s++ {
-		if n%2 == 0 {
-			n /= 2
-		} else {
-			n = 3*n + 1
-		}
-	}
-	return s
 }

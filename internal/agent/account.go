@@ -145,10 +145,10 @@ func (b *books) told(process int, m control.Message) {
 }
 
 // rejoin tells all to a head, to which everything goes from now on.
-func (b *books) rejoin(up *line, j control.Joined) error {
+func (b *books) rejoin(up *line, j control.Joined, heard []control.Heard) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := control.Rejoined{Joined: j}
+	all := control.Rejoined{Joined: j, Heard: heard}
 	for _, a := range b.accounts {
 		all.Processes = append(all.Processes, *a)
 	}

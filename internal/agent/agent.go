@@ -102,6 +102,7 @@ type Agent struct {
 	contracts *sensors.Watch // nil: there are none
 	policy    *policy        // nil: there is nothing to decide, or not yet
 	turmoil   turmoil
+	cuts      map[[2]*host]*cut // pairs of hosts that do not reach each other; made when there is one
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
@@ -514,7 +515,6 @@ func (a *Agent) finish() {
 	}
 	if a.typing != nil {
 		a.typing.close()
-		a.job.Stdin.Close()
 	}
 	if a.buddies != nil {
 		a.buddies.close()
@@ -528,6 +528,9 @@ func (a *Agent) finish() {
 		endOrphans()
 	}
 	a.wg.Wait()
+	if a.typing != nil {
+		a.job.Stdin.Close() // nobody reads it any more
+	}
 	a.release()
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/witness"
 )
 
 // The buddies of an agent are the agent that keeps copies of its host's snapshots, and
@@ -37,6 +38,10 @@ type buddies struct {
 	dir     string     // of the job, on this host; empty before there is one
 	closed  bool
 	doors   map[string]func(c *tls.Conn, from identity.Name) // by protocol: where a job outlives its head
+	page    *witness.Page                                    // nil before dir is known
+	heard   map[life]*hearing
+	chosen  target
+	gaveUp  uint64 // turn in which the buddy could not be told of choices
 	shelves map[life]*shelf
 	forgot  map[int]uint32 // by rank: lives before this epoch have no files here
 	guests  map[net.Conn]int
@@ -52,7 +57,7 @@ type buddies struct {
 func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies, error) {
 	b := &buddies{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[life]*shelf{}, forgot: map[int]uint32{},
-		guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
+		heard: map[life]*hearing{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
 	}
 	var err error
 	b.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
@@ -69,11 +74,23 @@ func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies,
 // port is where copies are taken.
 func (b *buddies) port() int { return b.listener.Addr().(*net.TCPAddr).Port }
 
-// home is told where this host's files of the job are.
-func (b *buddies) home(dir string) {
+// home is told where this host's files of the job are, before processes are there.
+func (b *buddies) home(dir string) error {
+	b.mu.Lock()
+	known := b.dir == dir
+	b.mu.Unlock()
+	if known {
+		return nil
+	}
+	page, err := witness.Create(dir)
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dir = dir
+	b.dir, b.page = dir, page
+	b.wg.Go(func() { b.testify(page) })
+	return nil
 }
 
 // refused is told of a connection that came to nothing.
@@ -195,6 +212,7 @@ func (b *buddies) fence(agent int) {
 	for c, of := range b.guests {
 		if of == agent {
 			c.Close()
+			delete(b.guests, c) // what it has said and was not heard yet is not
 		}
 	}
 }
@@ -215,11 +233,16 @@ func (b *buddies) do(m control.ToAgent) {
 func (b *buddies) meet(to control.Buddy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.to.Agent == to.Agent && slices.Equal(b.to.Addrs, to.Addrs) {
+	same := func(a control.Buddy) bool { return a.Agent == to.Agent && slices.Equal(a.Addrs, to.Addrs) }
+	if b.turn > 0 && same(b.to) && same(b.chosen.to) && b.gaveUp != b.turn {
 		return // another head says it again
 	}
 	b.to = to
 	b.turn++
+	b.chosen = target{to, b.turn}
+	if b.page != nil {
+		b.page.Wake()
+	}
 	for r := range b.saved {
 		b.due[r] = true
 	}
@@ -242,6 +265,12 @@ func (b *buddies) keepOf(s control.Saved) {
 func (b *buddies) copy(c control.Copy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if c.File == "" {
+		if !b.closed {
+			b.wg.Go(func() { b.bring(c) })
+		}
+		return
+	}
 	b.extra = append(b.extra, c)
 	b.rouse()
 }
@@ -263,6 +292,9 @@ func (b *buddies) close() {
 	if b.out != nil {
 		b.out.Close()
 	}
+	if b.page != nil {
+		b.page.Close()
+	}
 	b.mu.Unlock()
 	b.stop()
 	b.listener.Close()
@@ -271,6 +303,10 @@ func (b *buddies) close() {
 		s.close()
 	}
 	clear(b.shelves)
+	for _, h := range b.heard {
+		h.d.Close()
+	}
+	clear(b.heard)
 }
 
 // An errand is one snapshot to carry.
@@ -485,6 +521,9 @@ func (c *carrier) pass(s *source, d *checkpoint.Delta) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.b.awaitWitness(); err != nil {
+		return err
 	}
 	sum := d.Sums.Sum()
 	if err := c.line.send(parcel{Commit: sum[:]}, nil); err != nil {

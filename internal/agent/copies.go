@@ -28,6 +28,10 @@ type parcel struct {
 	Put    *piece     `json:",omitempty"`
 	Commit []byte     `json:",omitempty"` // a checkpoint.Sum
 	Kept   *kept      `json:",omitempty"`
+
+	// Of choices: some Choices, and Chosen; then it waits for Kept, too.
+	Choices *choices `json:",omitempty"` // followed by the records
+	Chosen  *chosen  `json:",omitempty"`
 }
 
 type beginning struct {
@@ -141,6 +145,7 @@ func (b *buddies) keep(conn *tls.Conn) error {
 	var to *shelf
 	var of beginning
 	var failed error // of the copy that is on its way
+	var said []choices
 	buf := make([]byte, pieceLen)
 	for {
 		p, err := c.receive()
@@ -184,6 +189,25 @@ func (b *buddies) keep(conn *tls.Conn) error {
 				return err
 			}
 			to = nil
+		case p.Choices != nil:
+			if err := p.Choices.read(c.in); err != nil {
+				return err
+			}
+			said = append(said, *p.Choices)
+		case p.Chosen != nil:
+			answer := kept{}
+			if err := b.hear(conn.NetConn(), said); err != nil {
+				answer.Error = err.Error()
+			} else if p.Chosen.Brought {
+				b.tell(control.FromAgent{Brought: &control.Brought{Rank: p.Chosen.Rank, Agent: p.Chosen.Agent}})
+			}
+			said = nil
+			if err := c.send(parcel{Kept: &answer}, nil); err != nil {
+				return err
+			}
+			if err := c.out.Flush(); err != nil {
+				return err
+			}
 		default:
 			return errors.New("a message about copies that is none")
 		}
@@ -232,7 +256,13 @@ func (b *buddies) forgetBefore(l life) {
 			delete(b.shelves, old)
 		}
 	}
-	for _, kind := range []string{"copy", "rank"} {
+	for old, h := range b.heard {
+		if old.rank == l.rank && old.epoch < l.epoch {
+			h.d.Close()
+			delete(b.heard, old)
+		}
+	}
+	for _, kind := range []string{"copy", "rank", "choices", "witness"} {
 		files, _ := filepath.Glob(filepath.Join(b.dir, fmt.Sprintf("%s-%d.*", kind, l.rank)))
 		for _, f := range files {
 			epoch, err := strconv.ParseUint(f[strings.LastIndexByte(f, '.')+1:], 10, 32)

@@ -43,6 +43,7 @@ type deputy struct {
 	wg       sync.WaitGroup
 	orphaned chan struct{} // closed when who started this agent has ended
 	over     chan struct{} // closed when the job has ended for this agent
+	emptied  chan struct{} // one element: it may leave, as it was told to
 
 	metrics   *metrics.Server // nil: none
 	strangers atomic.Uint64   // connections of processes that were refused
@@ -74,7 +75,7 @@ type Orders struct {
 // Deputy is the agent that another started on this host. It returns its exit code. Of a
 // job that outlives its head it may be the first agent, or become the head.
 func Deputy(o Orders) int {
-	d := &deputy{orders: o, books: newBooks(), orphaned: make(chan struct{}), over: make(chan struct{}), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
+	d := &deputy{orders: o, books: newBooks(), orphaned: make(chan struct{}), over: make(chan struct{}), emptied: make(chan struct{}, 1), windows: map[stdio]*window{}, answers: map[uint64]chan<- []byte{}}
 	if err := d.join(); errors.Is(err, errBegun) {
 		return codeAgent
 	} else if err != nil {
@@ -308,10 +309,21 @@ func (d *deputy) serve() {
 	d.wg.Go(d.beat)
 	d.wg.Go(func() {
 		orphaned := d.orphaned
+		var evicted <-chan time.Time // the end of the grace; nil: nobody wants this agent to end
 		for {
 			select {
 			case s := <-signals:
-				d.quit(fmt.Sprintf("it got signal %d (%v)", s, s))
+				reason := fmt.Sprintf("it got signal %d (%v)", s, s)
+				if s != syscall.SIGTERM || d.boot.Grace <= 0 || evicted != nil {
+					d.quit(reason)
+					break
+				}
+				evicted = time.After(d.boot.Grace)
+				d.say(control.FromAgent{Evicted: &control.Evicted{Reason: reason}})
+			case <-evicted:
+				d.quit(fmt.Sprintf("it got signal %d (%v), and %v have passed since", syscall.SIGTERM, syscall.SIGTERM, d.boot.Grace))
+			case <-d.emptied:
+				d.quit(fmt.Sprintf("it got signal %d (%v)", syscall.SIGTERM, syscall.SIGTERM))
 			case <-orphaned:
 				orphaned = nil
 				if !d.boot.Outlives { // or the loss of a host would take along those whose agents it has started
@@ -430,6 +442,11 @@ func (d *deputy) do(m control.ToAgent) {
 		}
 	case m.Voters != nil:
 		d.office.vote(*m.Voters)
+	case m.Leave != nil:
+		select {
+		case d.emptied <- struct{}{}:
+		default:
+		}
 	case !d.running: // what follows is about processes
 	case m.Spawn != nil:
 		if err := d.add(d.crew, *m.Spawn); err != nil {
@@ -478,7 +495,9 @@ func (d *deputy) house() error {
 	d.crew = c
 	d.buried.Store(c)
 	if d.copies != nil {
-		d.copies.home(c.dir.path)
+		if err := d.copies.home(c.dir.path); err != nil {
+			return err
+		}
 	}
 	c.wg.Go(func() { c.accept(d.asked, d.question) })
 	return nil

@@ -24,14 +24,29 @@ type front struct {
 	over chan struct{} // closed with the connection
 	once sync.Once
 	gone sync.WaitGroup
+
+	mu   sync.Mutex // guards what follows
+	left bool       // end was called: gone takes no more
 }
 
 // end closes the connection.
 func (f *front) end() {
 	f.once.Do(func() {
+		f.mu.Lock()
+		f.left = true
+		f.mu.Unlock()
 		close(f.over)
 		f.conn.Close()
 	})
+}
+
+// tell sends m: a front that is stopped does not hold up who tells it.
+func (f *front) tell(m control.ToFront) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.left {
+		f.gone.Go(func() { f.to.Send(m) })
+	}
 }
 
 // enterFront serves a front until it goes.
@@ -111,8 +126,7 @@ func (a *Agent) tellFront() {
 		v.Voters = append(v.Voters, a.voterOf(i))
 	}
 	if len(v.Voters) > 0 {
-		f := a.fronts
-		f.gone.Go(func() { f.to.Send(control.ToFront{Voters: v}) }) // a front that is stopped does not hold up the head
+		a.fronts.tell(control.ToFront{Voters: v})
 	}
 }
 

@@ -92,6 +92,9 @@ func (a *Agent) recallPromises(text []byte) error {
 		return err
 	}
 	o := sensors.WatchOptions{Mode: mode}
+	if o.Thresholds, err = a.thresholds(mode); err != nil {
+		return err
+	}
 	if len(text) > 0 {
 		if o.Contract, err = sensors.Load(bytes.NewReader(text)); err != nil {
 			return err

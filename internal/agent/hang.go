@@ -302,6 +302,11 @@ func (a *Agent) mayReplace(p *process) bool {
 func (a *Agent) hung(p *process) {
 	p.stop.hung = fmt.Sprintf("%s, and others were not, for %v: it hangs", p.stop.why, p.stop.alone.Round(10*time.Millisecond))
 	a.detail("%s on host %s %s", p.who(), p.host.name, p.stop.hung)
+	a.putOut(p)
+}
+
+// putOut ends p, which may live.
+func (a *Agent) putOut(p *process) {
 	p.kill(syscall.SIGKILL)
 	a.after(hangLook, func() {
 		if p.judged || a.ending {
@@ -319,5 +324,6 @@ func (a *Agent) lateExit(p *process, status syscall.WaitStatus) {
 		p.exited, p.status = true, status
 		a.emitExited(p)
 		a.answered()
+		a.goOn() // it may be waited for
 	}
 }

@@ -72,7 +72,11 @@ func (a *Agent) openHead() error {
 			h.listener.Close()
 			return err
 		}
-		a.buddies.home(a.crew.dir.path)
+		if err = a.buddies.home(a.crew.dir.path); err != nil {
+			a.buddies.close()
+			h.listener.Close()
+			return err
+		}
 		a.copies = true
 	}
 	h.port = h.listener.Addr().(*net.TCPAddr).Port
@@ -224,7 +228,7 @@ func (a *Agent) launchAll() {
 		b := control.Boot{
 			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
 			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
-			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Crashes: a.copies, Outlives: a.copies || a.job.Options.Survive == "report", Outlive: a.deputy != nil,
+			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Grace: a.graceOf(), Crashes: a.copies, Outlives: a.copies || a.job.Options.Survive == "report", Outlive: a.deputy != nil,
 		}
 		if b.Outlive {
 			b.Leads = a.own() + 1

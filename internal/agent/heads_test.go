@@ -3,14 +3,42 @@ package agent
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
 )
+
+func init() {
+	members["read"] = func(m *member) {
+		m.join()
+		over := make(chan struct{})
+		go func() { // a real process answers whatever its ranks do
+			defer close(over)
+			for {
+				switch msg, err := m.conn.Receive(); {
+				case err != nil || msg.Stop != nil:
+					return
+				case msg.Ping != nil:
+					m.send(control.Message{Pong: msg.Ping})
+				}
+			}
+		}()
+		if slices.Contains(m.ranks(), 1) {
+			io.Copy(os.Stdout, os.Stdin)
+		}
+		m.finish()
+		<-over
+	}
+}
 
 // outliving begins j, whose hosts include this one, with its first agent a process of its
 // own, and shows it: the channel has its exit code.
@@ -128,4 +156,35 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	require.Contains(t, out.String(), "late\n")
 	require.Contains(t, errs.String(), "exited with code 4")
 	require.Empty(t, Ended(j.Name), "it is shown once")
+}
+
+// What is typed, and what is printed, goes on when another head leads: no byte is lost, and
+// none comes twice.
+func TestInputAndOutputUnderAnotherHead(t *testing.T) {
+	j, out, errs := lossy(t, "read", 3, 3, 0)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	j.Stdin, j.StdinRank, j.Silence, j.Verbose = r, 1, 2*time.Second, true
+	dir, _, code := outliving(t, j, out, errs)
+	var want strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	half := want.Len() / 2
+	led := make(chan bool)
+	go func() {
+		io.WriteString(w, want.String()[:half])
+		<-led
+		io.WriteString(w, want.String()[half:])
+		w.Close()
+	}()
+	errs.await(t, "is known to 3 agents", 1)
+	errs.await(t, "ranks start", 1)
+	close(led)
+	_, err = Ask(dir, Question{Op: "drain", Host: "here"})
+	require.NoError(t, err, "%s", errs)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, errs.String(), "leads the job from now on")
+	require.True(t, want.String() == out.String(), "%d bytes came of %d", len(out.String()), want.Len())
 }

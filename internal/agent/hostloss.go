@@ -56,6 +56,8 @@ func (a *Agent) ofCopies(m control.FromAgent) {
 			a.holds(a.hosts[i], *m.Holds)
 		case m.Uncopied != nil:
 			a.uncopied(a.hosts[i], *m.Uncopied)
+		case m.Brought != nil:
+			a.brought(a.hosts[i], *m.Brought)
 		}
 	})
 }
@@ -85,6 +87,9 @@ func (a *Agent) pairHosts() {
 		}
 		if buddy != h.buddy {
 			h.buddy = buddy
+			if buddy != nil {
+				a.witnessed(h, buddy)
+			}
 			a.tellOfCopies(h, control.ToAgent{Buddy: &told})
 		}
 	}
@@ -251,6 +256,10 @@ func (a *Agent) uncopied(h *host, m control.Uncopied) {
 		h.buddy = nil
 	}
 	a.pairHosts()
+	if h.buddy == nil { // it may wait to be told that there is none
+		a.tellOfCopies(h, control.ToAgent{Buddy: &control.Buddy{}})
+	}
+	a.unbrought(h, g, m.Rank)
 	if a.survival.fetching[m.Rank] == g {
 		delete(a.survival.fetching, m.Rank)
 		a.goOn()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // A Job is what to run. The zero value of each field but Programs works.
@@ -33,7 +34,8 @@ type Job struct {
 	// Contracts is what is done about what links between hosts deliver: "learn", "enforce" or "off".
 	// Empty means enforce where ranks can move between hosts.
 	Contracts     string
-	ContractsFile string // not empty: contracts are read from there, and written at the end
+	ContractsFile string              // not empty: contracts are read from there, and written at the end
+	Thresholds    []sensors.Threshold // of contracts that are set by hand, by the names of Hosts
 
 	Stdin     *os.File // for the process of StdinRank; nil, and all others, read nothing
 	StdinRank int
@@ -43,6 +45,7 @@ type Job struct {
 	Timestamp bool      // each line begins with when it was passed on
 	Metrics   string    // not empty: every agent serves metrics at this "host:port"
 	Targets   string    // not empty: a file that says to Prometheus where
+	Ganglia   string    // not empty: readings of hosts and links go to the gmond at this "host:port"
 	Events    string    // not empty: the job's events go to this file, see package events
 	Trace     string    // not empty: what the ranks do goes to this file, see package trace
 	OutputDir string    // not empty: output goes to files there, two for each process
@@ -55,6 +58,9 @@ type Job struct {
 	// means 1 s at levels "crashes" and "report", where the job goes on, and else 15 s,
 	// as it ends.
 	Silence time.Duration
+	// Grace is how long the agent of another host that gets SIGTERM waits for its ranks to
+	// be elsewhere. Zero means 10 s; negative: it ends at once.
+	Grace time.Duration
 
 	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
 	Bind     bool          // each process to as many cores as it has ranks
@@ -140,6 +146,9 @@ func (j Job) withDefaults() Job {
 	}
 	if len(j.Hosts) == 0 {
 		j.Hosts = []Host{{Name: j.Host, Here: true}}
+	}
+	if j.Grace == 0 {
+		j.Grace = 10 * time.Second
 	}
 	if j.Silence == 0 {
 		j.Silence = control.AlivePatient

@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/control"
-	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
@@ -42,9 +40,11 @@ type policy struct {
 	machines   map[string]string // of hosts
 	slots      map[string]int    // of hosts, as last told
 
+	gmond *gmond // nil: nothing is reported to one
+
 	lastRef int
 	refs    map[string]chan<- Answer // of the operator's questions
-	said    map[uint64]string        // of decisions, what was said of each
+	said    map[uint64]leader.Record // of decisions, what was said of each
 }
 
 type promiseKey struct {
@@ -87,10 +87,16 @@ func (a *Agent) contractMode() (sensors.Mode, error) {
 // prepareContracts readies the watch over links, before anything runs.
 func (a *Agent) prepareContracts() error {
 	mode, err := a.contractMode()
+	if err == nil {
+		err = a.prepareGmond()
+	}
+	o := sensors.WatchOptions{Mode: mode}
+	if err == nil {
+		o.Thresholds, err = a.thresholds(mode)
+	}
 	if err != nil || mode == sensors.Off {
 		return err
 	}
-	o := sensors.WatchOptions{Mode: mode}
 	if a.job.ContractsFile != "" {
 		f, err := os.Open(a.job.ContractsFile)
 		if err == nil {
@@ -163,7 +169,7 @@ func (a *Agent) beginPolicy() {
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
 		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
-		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]string{},
+		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
 	a.tellHosts()
@@ -172,6 +178,7 @@ func (a *Agent) beginPolicy() {
 			a.tellPolicy(leader.ProcessReady{Place: p.place()})
 		}
 	}
+	a.beginGmond()
 	if a.job.Options.Paths > 0 {
 		for _, h := range a.hosts {
 			if h.here && len(h.processes) > 0 {
@@ -199,6 +206,9 @@ func (a *Agent) tickPolicy() {
 	}
 	if a.policy.ticks%int(promisesEvery/policyTick) == 0 {
 		a.recordPromises()
+	}
+	if a.policy.ticks%int(gmondEvery/policyTick) == int(gmondFirst/policyTick) {
+		a.tellGmond()
 	}
 	a.tellPolicy(leader.Tick{})
 }
@@ -386,63 +396,6 @@ func (a *Agent) rescue(p *process, rank int, to *process, ended func(error)) {
 			a.strand(verdict{code: 1, by: p, text: fmt.Sprintf("the policy decided it (%s)", p.place())}, p)
 		}
 	})
-}
-
-// decided tells of a decision.
-func (a *Agent) decided(r leader.Record) {
-	text := decisionLine(r)
-	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
-	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil {
-		delete(a.policy.refs, r.Ref)
-		if r.Chosen == "refused" {
-			reply <- Answer{Error: r.Why}
-		} else {
-			reply <- Answer{Decision: text}
-		}
-	}
-	if a.policy.said[r.ID] == text {
-		return
-	}
-	if len(a.policy.said) >= saidMost {
-		clear(a.policy.said) // a line may then be said twice
-	}
-	a.policy.said[r.ID] = text
-	if r.Chosen == "nothing" || len(r.Plans) == 0 && r.Ref != "" {
-		a.detail("%s", text)
-		return
-	}
-	a.warn("%s", text)
-}
-
-// decisionLine is r in one line for people.
-func decisionLine(r leader.Record) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "decision %d: ", r.ID)
-	if r.Blamed != "" {
-		fmt.Fprintf(&b, "%s, %s", r.Blamed, r.Verdict)
-		if len(r.Reasons) > 0 {
-			fmt.Fprintf(&b, " (%s)", strings.Join(r.Reasons, "; "))
-		}
-	} else {
-		b.WriteString(strings.Join(r.Seen, "; "))
-	}
-	fmt.Fprintf(&b, ": %s", r.Chosen)
-	for _, p := range r.Plans {
-		fmt.Fprintf(&b, "; %s", p.What)
-		if p.End != "" {
-			fmt.Fprintf(&b, ": %s in %.2f s", p.End, p.Took)
-		}
-		if p.Stood > 0 {
-			fmt.Fprintf(&b, ", it stood still for %.3f s", p.Stood)
-		}
-		if p.Why != "" {
-			fmt.Fprintf(&b, " (%s)", p.Why)
-		}
-	}
-	if len(r.Plans) == 0 && r.Why != "" {
-		fmt.Fprintf(&b, ", for %s", r.Why)
-	}
-	return b.String()
 }
 
 // orderAsked gives the policy an order of the operator's, and answers with what it says.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/metrics"
@@ -28,6 +29,9 @@ func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
 	reply := make(chan metrics.Snapshot, 1)
 	ask := func() {
 		s := metrics.Snapshot{State: metrics.StandingOf(&a.news.state), Cut: a.news.cuts}
+		if a.contracts != nil {
+			s.Contracts = a.contracts.Standings(time.Now())
+		}
 		if r := a.news.refusals[a.hereName()]; r != nil {
 			s.Refused = r.total
 		}

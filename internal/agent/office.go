@@ -183,7 +183,7 @@ func (s *office) next() *line {
 	}
 	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); {
 		if l := s.find(); l != nil {
-			if s.d.books.rejoin(l, s.d.joined()) == nil {
+			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.hearsay()) == nil {
 				s.term = l.term
 				return l
 			}

@@ -185,7 +185,7 @@ func (a *Agent) openInput() error {
 // tookInput tells the front that n bytes more can come.
 func (a *Agent) tookInput(n int) {
 	if f := a.fronts; f != nil {
-		f.gone.Go(func() { f.to.Send(control.ToFront{Taken: &control.Taken{Bytes: n}}) })
+		f.tell(control.ToFront{Taken: &control.Taken{Bytes: n}})
 	}
 }
 
@@ -478,9 +478,11 @@ func (a *Agent) abdicate() {
 	a.spool.close()
 	if a.typing != nil {
 		a.typing.close()
-		a.job.Stdin.Close()
 	}
 	a.wg.Wait()
+	if a.typing != nil {
+		a.job.Stdin.Close() // nobody reads it any more
+	}
 	a.speaker.close()
 	for _, f := range a.outputs {
 		f.Close()

@@ -20,6 +20,7 @@ type host struct {
 	cores     int   // known by then
 	networks  []control.Network
 	lost      bool          // its agent has ended
+	evicted   bool          // its agent is to end
 	clock     time.Duration // by how much it is behind the one here, as far as was seen when its agent joined
 	copies    int           // the port of its agent where it takes copies of snapshots
 	buddy     *host         // to which those of its own go; nil: to none

@@ -18,7 +18,7 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain", "trace", "move", "drain", "cordon", "uncordon" or "abort"
+	Op string // "ps", "watch", "explain", "contracts", "trace", "move", "drain", "cordon", "uncordon" or "abort"
 
 	Rank int           `json:",omitempty"` // move: which
 	For  time.Duration `json:",omitempty"` // trace: how long
@@ -34,6 +34,7 @@ type Answer struct {
 	Explanation *waits.Explanation `json:",omitempty"` // explain
 	Audit       *events.Audit      `json:",omitempty"` // explain
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
+	Contracts   *Contracts         `json:",omitempty"` // contracts
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
 	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
 	Pass        *control.Pass      `json:",omitempty"` // attach: lets who shows the job in. Nil: mpivrun shows it
@@ -129,6 +130,8 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {
 			reply <- Answer{Explanation: &e, Audit: a.audit(), Proven: proven, Silent: ranksOf(silent)}
 		})
+	case "contracts":
+		a.contractsAsked(reply)
 	case "attach":
 		a.attachAsked(reply)
 	case "move":

@@ -92,6 +92,15 @@ type gathered struct {
 	rtt          time.Duration
 }
 
+// reading is g as one.
+func (g *gathered) reading(now time.Time, link sensors.Link) sensors.Reading {
+	r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, RTT: g.rtt}
+	for pair, over := range g.over {
+		r.Over, r.Busy = max(r.Over, over), max(r.Busy, g.busy[pair])
+	}
+	return r
+}
+
 // A traffic is that of a host, smoothed over about a second, in bytes a second.
 type traffic struct {
 	in, out, ownIn, ownOut float64
@@ -172,6 +181,7 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, Foreign: in + out, Flooded: verdict.Flooded})
 	}
 	pol.machines[h.name] = r.Machine
+	pol.gmond.host(h.name, r)
 	if pol.oneMachine(r.Machine) { // to leave a host for want of cores would bring nothing
 		r.CPU, r.Steal, r.Pressure = 0, 0, 0
 	}
@@ -196,30 +206,35 @@ func (pol *policy) oneMachine(machine string) bool {
 func (a *Agent) watchLinks(now time.Time) {
 	pol := a.policy
 	if pol.watch == nil {
+		for link, g := range pol.links {
+			pol.gmond.link(g.reading(now, link))
+		}
 		clear(pol.links)
 		return
 	}
 	if now.Sub(pol.promisedAt) > time.Second {
 		pol.promisedAt = now
 		clear(pol.promised)
-		for _, p := range pol.watch.Contract().Promises {
-			pol.promised[promiseKey{p.Link, p.Size}] = p.Rate
+		for _, s := range pol.watch.Standings(now) {
+			if s.ByHand {
+				s.Rate /= fineEnough // all of it is demanded
+			}
+			pol.promised[promiseKey{s.Link, s.Size}] = s.Rate
 		}
 	}
+	broken, kept := linkNews{a: a, what: "contract broken"}, linkNews{a: a, what: "contract kept again"}
 	for link, g := range pol.links {
-		r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, RTT: g.rtt}
-		for pair, over := range g.over {
-			r.Over, r.Busy = max(r.Over, over), max(r.Busy, g.busy[pair])
-		}
+		r := g.reading(now, link)
+		pol.gmond.link(r)
 		l := leader.Link{From: link.From, To: link.To}
 		b, changed := pol.watch.Observe(r)
 		switch promised := pol.promised[promiseKey{link, g.size}]; {
 		case changed && b.Ended.IsZero():
-			a.detail("contract broken: %v", b)
+			broken.tell(b)
 			a.emitBreach(l, b, false)
 			a.tellPolicy(leader.Breach{Link: l, Promised: b.Promised, Seen: b.Seen, Since: b.Since, Evidence: b.String()})
 		case changed:
-			a.detail("contract kept again: %v", b)
+			kept.tell(b)
 			a.emitBreach(l, b, true)
 			a.tellPolicy(leader.Recovered{Link: l, Seen: b.Seen})
 		case promised > 0 && r.Limited && r.Busy > 0 && float64(r.Bytes)/r.Busy.Seconds() > fineEnough*promised:
@@ -227,6 +242,8 @@ func (a *Agent) watchLinks(now time.Time) {
 		}
 	}
 	clear(pol.links)
+	broken.end()
+	kept.end()
 	for _, n := range pol.watch.Notes() {
 		a.detail("contract %v: %v %v: %s", n.Kind, n.Link, n.Size, n.Text)
 	}

@@ -18,7 +18,8 @@ import (
 // A stranded process is lost, and its ranks have not gone on elsewhere yet.
 type stranded struct {
 	p   *process
-	why verdict // should they never
+	why verdict   // should they never
+	end time.Time // until then the end of the process is waited for
 }
 
 // A wish is where a stranded rank should go on.
@@ -52,7 +53,10 @@ func (a *Agent) strand(why verdict, lost ...*process) {
 				return
 			}
 		}
-		s.stranded = append(s.stranded, stranded{p, why})
+		s.stranded = append(s.stranded, stranded{p, why, time.Now().Add(dyingMost)})
+		if a.survival.copied && !p.exited && p.host.able() {
+			a.after(dyingMost, a.goOn)
+		}
 	}
 	a.goOn()
 	if len(s.stranded) > 0 && !a.ending && !a.mourning {
@@ -94,6 +98,9 @@ func (a *Agent) goOn() {
 			targets[r], from[r] = to, st
 			if st.file != "" && st.host != to.host {
 				a.fetch(r, st, to.host)
+				ready = false
+			}
+			if a.dying(x) || !a.choicesAt(r, st, to.host) {
 				ready = false
 			}
 		}
@@ -170,6 +177,8 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 		x.p.ranks = nil
 		for _, r := range ranks {
 			delete(s.fetching, r)
+			a.broughtAll(r)
+			s.stored[r] = slices.DeleteFunc(s.stored[r], func(st stored) bool { return stores[r].before(st.version) }) // it may go another way now
 			to := targets[r]
 			to.ranks = []int{r}
 			st := stores[r]
@@ -195,15 +204,17 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			continue
 		}
 		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r), Place: place}})
+		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r, stores[r].epoch), Place: place}})
 	}
 	a.voidMaps()
 	a.settledIn(gone, place.Ranks)
 }
 
-// livesOf is the epochs in which the lives of rank r began, the newest first.
-func (a *Agent) livesOf(r int) []uint32 {
+// livesOf is the epochs in which the lives of rank r began, the newest first, back to that
+// which began in an epoch.
+func (a *Agent) livesOf(r int, back uint32) []uint32 {
 	lives := append([]uint32{1}, a.survival.past[r]...)
+	lives = slices.DeleteFunc(lives, func(epoch uint32) bool { return epoch < back })
 	slices.Reverse(lives)
 	return lives
 }

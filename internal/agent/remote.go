@@ -32,6 +32,7 @@ type remote struct {
 	a       *Agent
 	host    *host
 	conn    *control.Conn[control.FromAgent]
+	ear     *patient // what conn reads from
 	to      *control.Conn[control.ToAgent]
 	out     chan control.ToAgent
 	over    chan struct{} // closed when the connection has ended
@@ -50,7 +51,7 @@ type remote struct {
 func (h *head) serve(c *tls.Conn, index int) {
 	heard := &patient{Conn: c}
 	r := &remote{
-		a: h.a, host: h.a.hosts[index-1],
+		a: h.a, host: h.a.hosts[index-1], ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
 		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
 	}
@@ -219,6 +220,9 @@ func (r *remote) heard(m control.FromAgent) {
 		if r.left = printable(m.Leaving.Reason); r.left == "" {
 			r.left = "it did not say why"
 		}
+	case m.Evicted != nil:
+		reason := printable(m.Evicted.Reason)
+		a.post(func() { a.evictedAgent(r, reason) })
 	case m.Refused != nil:
 		r.refused++
 		told, reason := r.refused <= refusalsTold, printable(m.Refused.Reason)
@@ -234,6 +238,8 @@ func (r *remote) heard(m control.FromAgent) {
 		a.post(func() { a.holds(r.host, *m.Holds) })
 	case m.Uncopied != nil:
 		a.post(func() { a.uncopied(r.host, *m.Uncopied) })
+	case m.Brought != nil:
+		a.post(func() { a.brought(r.host, *m.Brought) })
 	case m.Question != nil:
 		r.ask(*m.Question)
 	}
@@ -452,7 +458,11 @@ func (a *Agent) feed(p *process) {
 				sent += k
 			}
 			if err != nil {
-				send(nil, true)
+				select {
+				case <-a.done: // the input may go on, under another head
+				default:
+					send(nil, true)
+				}
 				return
 			}
 		}
@@ -468,6 +478,7 @@ func (a *Agent) hostLost(h *host, why error) {
 	h.lost = true
 	a.record(ledger.Entry{HostLost: &ledger.HostLost{Host: h.index}})
 	reported := a.reports()
+	vacated := a.vacated(h)
 	outlived := reported || a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
 	switch {
@@ -481,7 +492,7 @@ func (a *Agent) hostLost(h *host, why error) {
 	a.emit(events.Event{Kind: events.HostLost, Host: h.name, Text: text})
 	if len(h.processes) == 0 || !slices.ContainsFunc(a.processes, func(p *process) bool { return p.host == h && !p.judged }) {
 		a.detail("%s", text)
-	} else if outlived {
+	} else if outlived || vacated {
 		a.warn("%s", text)
 	} else {
 		a.fail(verdict{code: 1, text: text})
@@ -508,6 +519,9 @@ func (a *Agent) hostLost(h *host, why error) {
 	case outlived:
 		a.goOnWithout(h, lost, text)
 		a.reelect()
+	case vacated:
+		a.hostsGone()
+		a.refill()
 	}
 }
 

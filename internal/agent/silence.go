@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,7 @@ import (
 type patient struct {
 	*tls.Conn
 	silence time.Duration // zero: for ever. Set by who reads
+	at      atomic.Int64  // Unix time in ns: when something came last
 }
 
 // wait sets for how long nothing may come.
@@ -32,6 +34,9 @@ func (c *patient) Read(b []byte) (int, error) {
 	for range 10 {
 		c.SetReadDeadline(time.Now().Add(c.silence / 10))
 		n, err := c.Conn.Read(b)
+		if n > 0 {
+			c.at.Store(time.Now().UnixNano())
+		}
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}

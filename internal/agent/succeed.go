@@ -181,11 +181,13 @@ func (a *Agent) reconvene() {
 	if a.back == nil {
 		return
 	}
-	came := a.back.came
-	for _, f := range a.back.then {
-		defer f()
-	}
+	came, then := a.back.came, a.back.then
 	a.back = nil
+	defer func() { // in the order in which they came: the last front is the one that is there
+		for _, f := range then {
+			f()
+		}
+	}()
 	known := len(a.processes)
 	for _, p := range a.processes {
 		if !p.judged {
@@ -322,6 +324,11 @@ func (a *Agent) believe(h *host, says control.Rejoined) {
 	for _, x := range says.Copies {
 		a.store(x.Rank, stored{version{x.Epoch, x.Number}, h, x.File})
 	}
+	for _, x := range says.Heard {
+		if home := a.survival.homes[life{x.Rank, x.Epoch}]; home != nil && home != h {
+			a.witnessed(home, h)
+		}
+	}
 }
 
 // processIn is the process of that index, which is on h; nil if it is not.
@@ -439,7 +446,7 @@ func (a *Agent) recovery(p *process, c *ledger.Recovered) control.Message {
 	}
 	for _, x := range c.Ranks {
 		if x.Process == p.index {
-			lives := slices.DeleteFunc(a.livesOf(x.Rank), func(n uint32) bool { return n >= c.Epoch })
+			lives := slices.DeleteFunc(a.livesOf(x.Rank, x.From.Epoch), func(n uint32) bool { return n >= c.Epoch })
 			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
 		}
 	}

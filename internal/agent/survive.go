@@ -38,6 +38,8 @@ type survival struct {
 	since       map[int]since     // by rank, if it was recovered
 	apart       map[[2]*host]bool // the first could not send copies to the second
 	alone       map[*host]bool    // was said to have no buddy
+	witnesses   map[*host][]*host // its buddies, ever: who knows choices that were made there
+	bringing    map[bring]bool    // choices that are sent to where a rank will go on; true: they are there
 }
 
 // A move is one that goes on.
@@ -55,7 +57,7 @@ type move struct {
 func newSurvival() survival {
 	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[life]*host{},
 		stored: map[int][]stored{}, covered: map[int]version{}, wanted: map[int]wish{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{},
-		since: map[int]since{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}}
+		since: map[int]since{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, witnesses: map[*host][]*host{}, bringing: map[bring]bool{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
@@ -81,7 +83,7 @@ func (a *Agent) startOf() control.Start {
 		all[i] = a.about(p)
 	}
 	a.survival.copied = a.copied()
-	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, First: a.first, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
 }
 
 // settled is the newest map such that all to it have been told.
@@ -362,7 +364,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 	a.tellState(m.Rank, time.Time{})
 	stood := ""
 	if m.Stood > 0 { // it was moved, not recovered
-		stood = fmt.Sprintf(", it stood still for %v", time.Duration(m.Stood))
+		stood = fmt.Sprintf(", %d of them ahead of it; it stood still for %v", m.Ahead, time.Duration(m.Stood))
 	}
 	a.detail("rank %d goes on in process %d: %d bytes of state%s", m.Rank, p.index, m.Bytes, stood)
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch { // otherwise it is about to leave p, where it was recovered

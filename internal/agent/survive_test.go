@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/dirty"
+	"github.com/mpiv/mpiv/internal/race"
 	"github.com/mpiv/mpiv/mpiv"
 )
 
@@ -23,8 +29,14 @@ func init() {
 		"turns without a State":     {},
 		"turns without safe points": {state: true},
 		"turns, and 1 dies of it":   {state: true, safe: true, dies: true},
+		"turns with much state":     {state: true, safe: true, load: 2 << 20},
 	} {
 		members[name] = func(*member) { mpiv.Main(p.run) }
+	}
+	members["turns, and process 3 leaves"] = func(m *member) {
+		if m.process != 3 {
+			mpiv.Main(turns{state: true, safe: true}.run)
+		}
 	}
 }
 
@@ -34,20 +46,25 @@ type turns struct {
 	state bool // it protects its variables
 	safe  bool // it has safe points
 	dies  bool // rank 1 kills its process, always in the same turn
+	load  int  // numbers it carries along, of which it writes to some in each turn
 }
 
 const turnsOf = 200 // each some milliseconds
 
 func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
-	turn, sum := 0, []uint64{uint64(world.Rank())}
+	turn, sum, load := 0, []uint64{uint64(world.Rank())}, make([]uint64, p.load)
 	if p.state {
 		world.State().Protect("turn", &turn)
 		world.State().Protect("sum", &sum)
+		world.State().Protect("load", &load)
 		if err := world.State().Restore(ctx); err != nil {
 			return err
 		}
 	}
 	fmt.Printf("rank %d begins in turn %d\n", world.Rank(), turn)
+	if want := make([]uint64, p.load); !slices.Equal(load, p.loaded(want, 0, turn)) {
+		return errors.New("other numbers have come along")
+	}
 	size := world.Size()
 	for got := []uint64{0}; turn < turnsOf; turn++ {
 		if p.safe {
@@ -55,6 +72,7 @@ func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 				return err
 			}
 		}
+		p.loaded(load, turn, turn+1)
 		if p.dies && world.Rank() == 1 && turn == 20 {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -73,6 +91,16 @@ func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 		fmt.Printf("result %x\n", all)
 	}
 	return nil
+}
+
+// loaded is the load after turns, if it was load before them.
+func (p turns) loaded(load []uint64, from, to int) []uint64 {
+	for turn := from; turn < to && len(load) > 0; turn++ {
+		for i := range 20 {
+			load[(turn*31+i*7919)*677%len(load)] += uint64(turn*i + 1)
+		}
+	}
+	return load
 }
 
 // result is what turns prints at its end for so many ranks.
@@ -101,7 +129,7 @@ type trial struct {
 func try(t *testing.T, ranks, spares int, survive, do string) *trial {
 	t.Helper()
 	j, out, errs := jobOf(t, ranks, do)
-	j.Spares, j.Options.Survive, j.Options.Snapshot = spares, survive, 20*time.Millisecond
+	j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot = true, spares, survive, 20*time.Millisecond
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "begins in turn 0", ranks)
@@ -232,6 +260,36 @@ func TestRanksMove(t *testing.T) {
 			require.Greater(t, strings.Count(tr.out.String(), "rank 2 begins"), 2)
 		})
 	}
+}
+
+// What a rank writes to while its state goes ahead of it comes, too.
+func TestMuchStateGoesAhead(t *testing.T) {
+	tr := try(t, 2, 2, "moves", "turns with much state")
+	for _, r := range []int{1, 0, 1} {
+		require.NoError(t, tr.moveRank(r))
+	}
+	tr.endsWell()
+	said := regexp.MustCompile(`goes on in process \d+: \d+ bytes of state, (\d+) of them ahead of it`).FindAllStringSubmatch(tr.errs.String(), -1)
+	require.Len(t, said, 3, tr.errs)
+	if book, err := dirty.Open(); err != nil || race.Enabled {
+		t.Skip("nothing goes ahead here: ", err)
+	} else {
+		book.Close()
+	}
+	for _, s := range said {
+		ahead, err := strconv.Atoi(s[1])
+		require.NoError(t, err)
+		require.Greater(t, ahead, 8<<20)
+	}
+}
+
+// A process that comes later, and ends before it has joined, is one spare less, and
+// another is started.
+func TestASpareThatNeverJoinsIsReplaced(t *testing.T) {
+	tr := try(t, 2, 1, "crashes", "turns, and process 3 leaves").saved()
+	tr.kill(1)
+	tr.endsWell()
+	require.Contains(t, tr.errs.String(), "ended before it had joined the job")
 }
 
 // The only spare process awaits a rank which does not come to a safe point before

@@ -145,7 +145,7 @@ func (a *Agent) rankFailed(p *process, f control.Failed) {
 func (a *Agent) settle(latest time.Time) {
 	a.after(settle, func() {
 		dying := slices.ContainsFunc(a.everyone(), func(p *process) bool { return p.linkEnded && !p.allFinished() && !p.failed })
-		if lost := a.doubt.lost; a.doubt.told || lost != nil && !lost.exited {
+		if lost := a.doubt.lost; a.doubt.told || lost != nil && !lost.judged {
 			dying = true // the cause is another's, and still to be heard
 		}
 		if dying && time.Now().Before(latest) {
@@ -215,6 +215,9 @@ func (a *Agent) judge(p *process) {
 	case a.ending:
 	case a.survives(p):
 		a.recover(p)
+	case p.hello == nil && p.index >= a.first && a.toldStart && a.interrupts == 0:
+		a.detail("%s ended before it had joined the job: %s", p.who(), ending(st)) // its program is linked with mpiv: others of it have joined
+		a.after(refillPause, a.refill)
 	case a.reports() && a.diedBefore(p):
 		a.declare(verdict{code: max(exitCode(p.status), 1), by: p, died: true, text: a.obituary(p)}, p)
 	case a.interrupts > 0:
@@ -236,6 +239,9 @@ func (a *Agent) judge(p *process) {
 	}
 }
 
+// refillPause is how long after a spare process that never joined another is started.
+const refillPause = 200 * time.Millisecond
+
 // mixed ends a job in which some processes have spoken and others have ended
 // without a word: those who have wait for those who never will.
 func (a *Agent) mixed() {
@@ -243,7 +249,7 @@ func (a *Agent) mixed() {
 		return
 	}
 	for _, p := range a.processes {
-		if p.judged && p.started && p.hello == nil && !p.host.lost {
+		if p.judged && p.started && p.hello == nil && !p.host.lost && p.index < a.first {
 			a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited with code 0 and has not called mpiv.Main, which others have: %q was not linked with mpiv, or does not call mpiv.Main", p.who(), p.prog.Path)})
 			return
 		}

@@ -2,16 +2,14 @@ package agree
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-var seeds = flag.Uint64("agree-seeds", 10000, "how many seeds TestAgreement steps")
-var seed = flag.Uint64("agree-seed", 0, "step this one only")
+	"github.com/mpiv/mpiv/internal/seeds"
+)
 
 // A tally counts what happened, so that a test in which nothing does fails.
 type tally struct {
@@ -256,11 +254,7 @@ func (w *stepped) check() error {
 // All that end agree, and all that live end, whoever crashes at whatever moment.
 func TestAgreement(t *testing.T) {
 	var tally tally
-	from, to := uint64(1), *seeds
-	if *seed != 0 {
-		from, to = *seed, *seed
-	}
-	for s := from; s <= to; s++ {
+	n := seeds.Each(t, 10_000, func(s uint64) {
 		w := newStepped(s, &tally)
 		crashes := w.rng.IntN(len(w.members))
 		quits := 0
@@ -268,12 +262,12 @@ func TestAgreement(t *testing.T) {
 			quits = 2
 		}
 		if err := w.run(crashes, quits); err != nil {
-			t.Fatalf("%v\nagain: go test ./internal/agree -run TestAgreement -agree-seed %d", err, s)
+			t.Fatalf("%v\n%s", err, seeds.Replay("./internal/agree", "TestAgreement", s))
 		}
-	}
+	})
 	t.Logf("%+v", tally)
-	if *seed == 0 {
-		require.Greater(t, tally.crashes, int(*seeds)/2)
+	if n >= 1000 {
+		require.Greater(t, tally.crashes, n/2)
 		for _, n := range []int{tally.inTheMiddle, tally.leaders, tally.ofDecided, tally.quits, tally.unheard, tally.late, tally.alone} {
 			require.Greater(t, n, 20, "%+v", tally)
 		}

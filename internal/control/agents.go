@@ -28,6 +28,7 @@ type Boot struct {
 	Crashes     bool          // ranks go on elsewhere: the agent keeps copies for others
 	Outlives    bool          // the job outlives hosts: the agent lives on when who started it ends
 	Outlive     bool          // the job outlives its head, too: without one the agent looks for the next
+	Grace       time.Duration // for ranks to be elsewhere before the agent leaves that is told to end; 0: it leaves at once
 	Leads       int           // the agent that is the head for now, where Outlive is set
 	First       []byte        `json:",omitempty"` // for the agent that is to be the job's first head: the job
 }
@@ -47,10 +48,12 @@ type FromAgent struct {
 	Taken        *Taken        `json:",omitempty"`
 	Question     *Exchange     `json:",omitempty"`
 	Leaving      *Leaving      `json:",omitempty"`
+	Evicted      *Evicted      `json:",omitempty"`
 	Metrics      *Metrics      `json:",omitempty"`
 	Holds        *Holds        `json:",omitempty"`
 	Uncopied     *Uncopied     `json:",omitempty"`
 	Rejoined     *Rejoined     `json:",omitempty"`
+	Brought      *Brought      `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
@@ -71,6 +74,7 @@ type ToAgent struct {
 	Fence  *Fence    `json:",omitempty"`
 	Voters *Voters   `json:",omitempty"`
 	Over   *Over     `json:",omitempty"`
+	Leave  *Leave    `json:",omitempty"`
 	Alive  *Alive    `json:",omitempty"`
 }
 
@@ -187,6 +191,13 @@ type Kill struct{ Process, Signal int }
 // Leaving is the last of an agent that ends before the job does.
 type Leaving struct{ Reason string }
 
+// Evicted: the agent is to end, and does so when it is told Leave, or when its grace is
+// over. Until then the ranks on its host may go elsewhere.
+type Evicted struct{ Reason string }
+
+// Leave: nothing is left on the host of an agent that is Evicted, or nothing can be done.
+type Leave struct{}
+
 // An Exchange is a question that was put to an agent which is not the first, or
 // its answer, as the lines of JSON that they are.
 type Exchange struct {
@@ -210,7 +221,8 @@ type Buddy struct {
 	Addrs []string // host:port where it takes them; one of them does
 }
 
-// Copy: send the snapshot in File to that agent, too.
+// Copy: send the snapshot in File to that agent, too. Without a File: send what is known
+// here of the rank's choices.
 type Copy struct {
 	Rank  int
 	Epoch uint32 // in which the life of the rank began that has saved it
@@ -226,10 +238,13 @@ type Holds struct {
 	File   string
 }
 
+// Brought: what that agent knows of a rank's choices is known to this one.
+type Brought struct{ Rank, Agent int }
+
 // Uncopied: a snapshot could not be sent to that agent. No other will be before there
 // is another Buddy.
 type Uncopied struct {
-	Rank   int
+	Rank   int // -1: the choices of all ranks
 	Agent  int
 	Reason string
 }
@@ -289,6 +304,14 @@ type Rejoined struct {
 	Joined    Joined
 	Processes []Account
 	Copies    []Holds
+	Heard     []Heard
+}
+
+// Heard: choices that a rank made on another host, in the life that began in an epoch,
+// are known here.
+type Heard struct {
+	Rank  int
+	Epoch uint32
 }
 
 // An Account is what the agent knows of a process that it has started.

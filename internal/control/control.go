@@ -43,6 +43,7 @@ type Message struct {
 	Stayed   *Stayed   `json:",omitempty"`
 	Pong     *Ping     `json:",omitempty"`
 	Lost     *Lost     `json:",omitempty"`
+	Cut      *Cut      `json:",omitempty"`
 	Paths    *Paths    `json:",omitempty"`
 	Traced   *Traced   `json:",omitempty"`
 
@@ -100,6 +101,7 @@ type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
 	Processes []Process // all of the job, by index
+	First     int       // how many of them the job began with
 	Room      int       // how many more there may come to be
 	Epoch     uint32    // of the map that Processes is
 	Trace     *Trace    `json:",omitempty"` // nil: nothing is recorded
@@ -150,6 +152,14 @@ type Failed struct {
 // dead, or will be declared so.
 type Lost struct {
 	Process int
+	Error   string
+}
+
+// Cut: for so long nothing has got to another process, and now its host does not answer. It
+// is said again as long as that lasts.
+type Cut struct {
+	Process int // one of those on that host
+	For     time.Duration
 	Error   string
 }
 
@@ -210,6 +220,7 @@ type Arrived struct {
 	Epoch uint32
 	Whole bool   // its state has come, too, and it goes on
 	Bytes int64  // of its state
+	Ahead int64  // of them came while it still ran elsewhere
 	Stood int64  // ns from the safe point until here, in which it did not run. 0: not known
 	Saved *Saved // its last snapshot, which another process took. Nil: not known, or none
 }

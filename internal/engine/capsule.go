@@ -54,15 +54,16 @@ func (b *Box) Capture() (written []byte, covers Covers, err error) {
 	e := b.e
 	e.enter()
 	defer e.leave() // what is written may else be used for other messages meanwhile
-	c, err := b.capture()
+	c, err := b.capture(true)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.Append(nil), c.covers(), nil
 }
 
-// capture is the capsule while polling is held. The bodies are the engine's.
-func (b *Box) capture() (*Capsule, error) {
+// capture is the capsule while polling is held, with its log or without. The bodies are the
+// engine's.
+func (b *Box) capture(log bool) (*Capsule, error) {
 	if err := b.Idle(); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,9 @@ func (b *Box) capture() (*Capsule, error) {
 	b.streams.all(func(s *stream) {
 		if int(s.peer) < e.size {
 			c.Streams = append(c.Streams, b.captureStream(s))
+			if log {
+				b.captureLog(s, &c.Streams[len(c.Streams)-1])
+			}
 		}
 	})
 	b.mu.Lock()
@@ -101,23 +105,9 @@ func (c *Capsule) offered(from topology.Rank, seq uint64) {
 }
 
 func (b *Box) captureStream(s *stream) StreamState {
-	if l := b.e.lockLink(s.peer); l != nil {
-		defer l.mu.Unlock()
-	} else {
-		to := b.e.Box(s.peer)
-		to.mu.Lock()
-		defer to.mu.Unlock()
-	}
+	defer b.lockSending(s)()
 	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers)}
 	slices.Sort(state.Offers)
-	if s.past.size > 0 {
-		state.Past = s.past.records()
-	}
-	for x := s.head; x != nil; x = x.snext {
-		h := x.header
-		h.Ack = 0
-		state.Log = append(state.Log, Logged{h, x.body})
-	}
 	return state
 }
 

@@ -22,7 +22,7 @@ func some() *Capsule {
 	}
 	back := wire.Header{Kind: wire.Offer, Context: 16, Source: 0, Dest: 2, Tag: 5, Epoch: 3, Seq: 4}
 	return &Capsule{Rank: 2, Epoch: 3, Streams: []StreamState{
-		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records()},
+		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records(9)},
 		{Peer: 2, Sent: 1, Got: 1},
 	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}}}
 }

@@ -36,7 +36,7 @@ func (d Departure) End(to int, epoch topology.Epoch) ([]byte, error) {
 	e.enter()
 	defer e.leave()
 	delete(e.leaving, b.rank)
-	c, err := b.capture()
+	c, err := b.capture(true)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +188,11 @@ func (b *Box) abandonLog(s *stream) {
 	defer l.mu.Unlock()
 	for s.head != nil {
 		l.unkeep(s.head, nil)
+	}
+	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order
+		if x.stream == s && x.repeats {
+			x.gone = true
+		}
 	}
 	if s.past.size > 0 {
 		l.unlogs(s.past.forget(&l.chunks, s.sent))

@@ -65,9 +65,13 @@ type Config struct {
 	// more of it is in Spill. When that is full, what would be sent there waits.
 	Replay bool
 	Spill  Spill // nil: memory, without a bound
-	// Save is told that a snapshot of a rank of this process is wanted, because
-	// others keep much for it. It must not wait.
-	Save func(r topology.Rank)
+	// Witness tells when what hangs on choices may leave this host, to processes of which
+	// SetFar was called. nil: at once.
+	Witness Ledger
+	// Save is told that a snapshot of a rank of this process is wanted, because rank from
+	// keeps much for it: as much as it can, or, if bytes is not 0, so many that it
+	// would else write into a snapshot of its own. It must not wait.
+	Save func(r, from topology.Rank, bytes int)
 	// Room is how many processes more than Processes the job may come to have.
 	Room int
 
@@ -117,7 +121,7 @@ func (c Config) withDefaults() Config {
 		c.Connect = func(int) {}
 	}
 	if c.Save == nil {
-		c.Save = func(topology.Rank) {}
+		c.Save = func(topology.Rank, topology.Rank, int) {}
 	}
 	if c.Fail == nil {
 		c.Fail = func(error) {}
@@ -160,6 +164,7 @@ type Engine struct {
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	boxes   atomic.Pointer[[]*Box]  // of this process, by rank ascending, its envoy not among them; replaced as a whole while polling is held
 	parked  atomic.Int32            // goroutines that sleep until a message comes
+	patient atomic.Int32            // and those that are patient
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
 	closed  atomic.Bool

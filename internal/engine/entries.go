@@ -26,7 +26,7 @@ func (l *link) freeEntry(x *entry) {
 	if x.repeats {
 		x.stream.past.giveBack(&l.chunks)
 	}
-	x.body, x.op, x.stream = nil, nil, nil
+	x.body, x.op, x.stream, x.needs = nil, nil, nil, 0
 	x.kept, x.lent, x.queued, x.gone, x.streaming, x.retracting, x.done, x.repeats, x.spilled = false, false, false, false, false, false, false, false, false
 	x.qnext, l.free = l.free, x
 }
@@ -66,6 +66,7 @@ type ctlQueue struct {
 
 type ctlMessage struct {
 	header wire.Header
+	needs  uint64 // choices that it may tell of
 	body   [maxAcks * wire.StreamAckLen]byte
 	n      int
 }
@@ -77,7 +78,7 @@ func (q *ctlQueue) size() int { return q.n }
 
 func (q *ctlQueue) head() *ctlMessage { return &q.ring[q.first] }
 
-func (q *ctlQueue) push(h wire.Header, body []byte) {
+func (q *ctlQueue) push(h wire.Header, body []byte, needs uint64) {
 	if q.n == len(q.ring) {
 		ring := make([]ctlMessage, max(8, 2*len(q.ring)))
 		for i := range q.n {
@@ -86,7 +87,7 @@ func (q *ctlQueue) push(h wire.Header, body []byte) {
 		q.ring, q.first = ring, 0
 	}
 	m := &q.ring[(q.first+q.n)%len(q.ring)]
-	m.header = h
+	m.header, m.needs = h, needs
 	m.n = copy(m.body[:], body)
 	q.n++
 }

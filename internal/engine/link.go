@@ -59,6 +59,7 @@ type link struct {
 	press   bool      // we told it so
 	free    *entry    // linked by qnext
 	chunks  freeChunks
+	witness Ledger // nil: what is sent waits for none
 	pulling []pull // to be started by who polls
 
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
@@ -67,12 +68,14 @@ type link struct {
 	parts       []*op // receives whose bodies come as Data
 
 	// What messages do not need.
-	tried               uint32 // generation with which this process dials, or dialed last
-	fenced              bool   // the other is refused
-	why                 error  // the last connection was lost
-	resent              uint64 // messages that were queued again, since a connection broke or was left
-	drained, pings      uint64 // how often pump was left with nothing; Pings sent
-	peerPace, peerPaces uint64 // what the last Ping said, and how many did
+	tried               uint32    // generation with which this process dials, or dialed last
+	fenced              bool      // the other is refused
+	held                bool      // pump was left with something that waits for the witness
+	heldSince           time.Time // when that began
+	why                 error     // the last connection was lost
+	resent              uint64    // messages that were queued again, since a connection broke or was left
+	drained, pings      uint64    // how often pump was left with nothing; Pings sent
+	peerPace, peerPaces uint64    // what the last Ping said, and how many did
 
 	// The receiving half, guarded by Engine.polling.
 	lanes      [2]incoming
@@ -157,14 +160,20 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte) {
 		ack = s.acks.Load()
 		wire.PutAck(l.scratch[:], ack)
 	}
-	err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+	held := !l.may(l.needs())
+	var err error
+	if !held {
+		err = l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+	}
 	s.sent = seq
 	l.sent += uint64(len(body))
 	l.record(s, seq, body)
-	if err != nil {
+	if held || err != nil {
 		h, body := record(s.past.newest(len(body)))
 		h.Ack = ack // it is tried again as it is
 		l.enqueue(l.repetition(s, h, body))
+	}
+	if err != nil {
 		l.met(err, stuckQueue)
 	}
 }
@@ -191,7 +200,9 @@ func (l *link) repeat(s *stream, n uint64) {
 			l.again(x)
 		}
 		h.Epoch = l.e.Epoch()
-		l.queue.push(l.repetition(s, h, body))
+		x := l.repetition(s, h, body)
+		x.needs = l.needs()
+		l.queue.push(x)
 		l.resent++
 	}
 	for ; x != nil; x = x.snext {
@@ -252,6 +263,7 @@ func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind
 
 func (l *link) enqueue(x *entry) {
 	x.queued = true
+	x.needs = max(x.needs, l.needs())
 	l.queue.push(x)
 	l.want()
 }
@@ -382,13 +394,17 @@ func (l *link) pump() (goesOn bool) {
 	if l.conn == nil || l.broken != nil {
 		return false
 	}
+	l.held = false
 	for l.broken == nil && l.pumpOne() {
+	}
+	if !l.held {
+		l.heldSince = time.Time{}
 	}
 	goesOn = l.pumpBulk()
 	if !l.stable {
 		l.flush(true)
 	}
-	more := l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
+	more := l.held || l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
 	l.attention.Set(more)
 	if !more && l.queue.head == nil {
 		l.drained++
@@ -400,6 +416,9 @@ func (l *link) pump() (goesOn bool) {
 func (l *link) pumpOne() bool {
 	if l.stuck != stuckQueue && l.ctl.size() > 0 {
 		m := l.ctl.head()
+		if l.stuck != stuckCtl && !l.may(m.needs) {
+			return false
+		}
 		m.header.Put(l.scratch[:])
 		if err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: m.body[:m.n]}); err != nil {
 			l.met(err, stuckCtl)
@@ -417,6 +436,9 @@ func (l *link) pumpOne() bool {
 		l.queue.pop()
 		l.freeEntry(x)
 		return true
+	}
+	if l.stuck != stuckQueue && !l.may(x.needs) {
+		return false
 	}
 	if !x.kept && !x.gone && !l.admit(x) {
 		return false
@@ -512,7 +534,11 @@ func (l *link) pumpBulk() (more bool) {
 // control queues a message about a stream and sends it if it can go now.
 func (l *link) control(h wire.Header, body []byte) {
 	h.Epoch = topology.Epoch(l.e.epoch.Load())
-	l.ctl.push(h, body)
+	needs := uint64(0)
+	if awaited(&h) {
+		needs = l.needs()
+	}
+	l.ctl.push(h, body, needs)
 	l.attend()
 }
 
@@ -620,12 +646,15 @@ func (l *link) retract(x *entry) {
 
 // flushSoon has what Isend held back sent within a fraction of a millisecond,
 // should the program not wait for anything before.
-func (e *Engine) flushSoon() {
+func (e *Engine) flushSoon() { e.flushIn(soon) }
+
+const soon = 50 * time.Microsecond
+
+func (e *Engine) flushIn(d time.Duration) {
 	if e.flushDue.Load() || e.flushDue.Swap(true) {
 		return
 	}
-	const soon = 50 * time.Microsecond
-	e.flushTimer.Reset(soon)
+	e.flushTimer.Reset(d)
 }
 
 func (e *Engine) flushAll() {

@@ -32,6 +32,19 @@ type chunk struct {
 // kept is the records that are not covered.
 func (c *chunk) kept() []byte { return c.buf[c.from:len(c.buf):len(c.buf)] }
 
+// keptTo is those of them up to number n.
+func (c *chunk) keptTo(n uint64) []byte {
+	all := c.kept()
+	if c.last <= n {
+		return all
+	}
+	to := 0
+	for to < len(all) && seqOf(all[to:]) <= n {
+		to += lengthOf(all[to:])
+	}
+	return all[:to:to]
+}
+
 const (
 	recordLen  = 4 + wire.HeaderLen // without the body
 	chunkFirst = 1 << 10            // of a stream's first chunk; those after it are larger,
@@ -143,12 +156,29 @@ func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
 	}
 }
 
-// records is all of them.
-func (p *past) records() (parts [][]byte) {
+// records is those up to number n.
+func (p *past) records(n uint64) (parts [][]byte) {
 	for c := p.head; c != nil; c = c.next {
-		parts = append(parts, c.kept())
+		part := c.keptTo(n)
+		if len(part) > 0 {
+			parts = append(parts, part)
+		}
+		if c.last > n {
+			break
+		}
 	}
 	return parts
+}
+
+// upTo is the bytes of those up to number n.
+func (p *past) upTo(n uint64) (bytes int) {
+	for c := p.head; c != nil; c = c.next {
+		bytes += len(c.keptTo(n))
+		if c.last > n {
+			break
+		}
+	}
+	return bytes
 }
 
 // adopt takes records over, of which the newest is number last.

@@ -50,15 +50,23 @@ func TestPastKeepsWhatIsNotCovered(t *testing.T) {
 				require.True(t, bytes.Equal(want[i+k].body, m.body))
 			}
 		case 2:
-			all := bytes.Join(p.records(), nil)
+			all := bytes.Join(p.records(seq), nil)
 			require.Len(t, all, p.size)
+			to := seq - min(seq, uint64(random.IntN(20)))
+			some := bytes.Join(p.records(to), nil)
+			require.True(t, bytes.HasPrefix(all, some))
+			require.Equal(t, len(some), p.upTo(to))
+			require.True(t, len(some) == len(all) || seqOf(all[len(some):]) > to)
+			for rest := some; len(rest) > 0; rest = rest[lengthOf(rest):] {
+				require.LessOrEqual(t, seqOf(rest), to)
+			}
 			var other past
 			if len(all) > 0 {
 				other.adopt(all, seq)
 			}
-			was, some := p.first()
+			was, there := p.first()
 			is, still := other.first()
-			require.Equal(t, []any{was, some}, []any{is, still})
+			require.Equal(t, []any{was, there}, []any{is, still})
 		default:
 			seq += 1 + uint64(random.IntN(2)) // others are offers
 			body := make([]byte, random.IntN(100))

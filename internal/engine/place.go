@@ -213,6 +213,7 @@ func (l *link) again(x *entry) {
 	if x.done || x.header.Kind != wire.Offer && x.header.Seq <= x.stream.acked {
 		return
 	}
+	x.needs = l.needs() // where it was sent before may have been near
 	l.resent++
 	x.queued = true
 	l.queue.push(x)

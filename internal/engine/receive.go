@@ -432,7 +432,7 @@ func (l *link) arrivedControl(h *wire.Header, body []byte) {
 	case wire.Pong:
 	case wire.Save:
 		if b := l.e.Box(h.Dest); b != nil && int(h.Dest) < l.e.size {
-			l.e.cfg.Save(h.Dest)
+			l.e.cfg.Save(h.Dest, h.Source, int(min(h.Seq, 1<<40)))
 		}
 	case wire.Depart, wire.Departed, wire.Stay:
 		l.arrivedDeparture(h)

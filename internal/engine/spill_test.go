@@ -58,7 +58,7 @@ func TestSendersWaitForASnapshotWhenTheLogIsFull(t *testing.T) {
 				const most = 8 << 20
 				spill := &scraps{left: most}
 				asked := make(chan struct{}, 1000)
-				cfg := engine.Config{Keep: true, Replay: true, LogBytes: 1 << 20, Spill: spill, Save: func(topology.Rank) { asked <- struct{}{} }}
+				cfg := engine.Config{Keep: true, Replay: true, LogBytes: 1 << 20, Spill: spill, Save: func(topology.Rank, topology.Rank, int) { asked <- struct{}{} }}
 				w := newWorldOn(t, cfg, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
 				messages := 2 * (most + 1<<20) / size
 				m := func(to int) engine.Match { return engine.Match{Peer: w.boxes[to].Rank(), Tag: 1} }

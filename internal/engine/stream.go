@@ -101,6 +101,7 @@ type entry struct {
 	env    wire.Envelope // of an Offer
 	op     *op           // to finish when the body can be used again
 	stream *stream
+	needs  uint64 // choices that it may hang on, of Config.Witness
 
 	kept       bool             // it is in its stream's and its link's log
 	lent       bool             //   with the program's body, until it is stable

@@ -21,6 +21,10 @@ type Call struct {
 	// Begun is the stack of the call that began the operation; nil if it is not
 	// known, or is this call.
 	Begun *[16]uintptr
+	// Patient calls may learn some milliseconds late of what has come while others
+	// poll. In return those need not have a connection wake anybody each time that
+	// they have done: a call that waits as long as the job lasts must be patient.
+	Patient bool
 }
 
 // A goal is what a goroutine waits for: one op, or any of several.
@@ -68,7 +72,7 @@ func newSpinPolicy(c Config, local int) spinPolicy {
 // message was abandoned or the engine has failed; g's requests are still under
 // way.
 func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
-	if g.reached() || e.spinFor(&g) {
+	if g.reached() || !c.Patient && e.spinFor(&g) {
 		return nil
 	}
 	return e.sleepFor(ctx, c, b, &g)
@@ -310,13 +314,22 @@ func (e *Engine) watch() {
 	case <-e.stop:
 		return
 	}
-	const pace = 5 * time.Millisecond
+	const (
+		pace = 5 * time.Millisecond
+		few  = 16 // polls in it, of a program that does not talk
+	)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for last := uint32(0); ; {
 		select {
 		case <-e.woken:
 			e.Progress()
+			quiet := atomic.LoadUint32(&e.polls)-last < few
+			if quiet && e.patient.Load() != 0 && e.tryPolling() {
+				e.pollWhile()
+				e.arm()
+				e.polling.Unlock()
+			}
 			continue
 		case <-e.flushTimer.C:
 			e.flushAll()
@@ -393,8 +406,12 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	}()
 	_, firm := ctx.(takingBack)
 	sleeper := g.sleeper()
-	e.parked.Add(1)
-	defer e.parked.Add(-1)
+	asleep := &e.parked
+	if c.Patient {
+		asleep = &e.patient
+	}
+	asleep.Add(1)
+	defer asleep.Add(-1)
 	barrier.Heavy()
 	for !g.reached() {
 		if why := w.told.Load(); why != nil && !firm {

@@ -44,6 +44,7 @@ const (
 	ProcessReading    Kind = "reading"
 	Decided           Kind = "decision"
 	LinkBreach        Kind = "breach"
+	HostsCut          Kind = "cut"
 	StreamCut         Kind = "stream-cut"
 )
 
@@ -82,6 +83,7 @@ var Kinds = []Description{
 	{Kind: ProcessReading, Means: "what a process counts; each second while somebody watches", Host: true, Process: true, Payload: "reading"},
 	{Kind: Decided, Means: "what the policy saw, whom it blames, what could be done and what is; again, with the same `id`, when a plan of it has ended", Payload: "decision"},
 	{Kind: LinkBreach, Means: "a link between hosts delivers less than its contract promises, or, with `ended`, what it promises again; text says it", Payload: "breach"},
+	{Kind: HostsCut, Means: "two hosts have something to send each other and do not reach each other, though each is reached by the one that leads, or do again; text says it"},
 	{Kind: StreamCut, Means: "this subscriber was too slow and hears no more; text says so. Its number is that of the last event before"},
 }
 

@@ -80,7 +80,7 @@ PidFile none
 MaxStartups 100
 PrintMotd no
 LogLevel ERROR
-SetEnv "PATH=%s" "XDG_RUNTIME_DIR=%s"
+SetEnv "PATH=%s" "XDG_RUNTIME_DIR=%s" SHLVL=2
 `, s.path("host.key"), s.path("authorized"), s.path("banner"), path, s.path("run")), 0o600)
 	for _, h := range s.Hosts() {
 		c := s.Command(s.t.Context(), h, sshd, "-D", "-e", "-f", s.path("sshd_config"))

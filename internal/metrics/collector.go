@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // A Snapshot is what there is to tell at a scrape.
@@ -17,6 +18,7 @@ type Snapshot struct {
 	Refused   uint64                  // connections, by this agent
 	Cut       uint64                  // subscribers
 	State     *Standing               // of the job, where this agent is its first; else nil
+	Contracts []sensors.Standing      // of the links between its hosts, there too
 }
 
 // A Standing is how the whole job stands.
@@ -97,6 +99,20 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		tell("mpiv_job_lost_hosts", float64(t.Lost))
 		tell("mpiv_job_deadlock", truth(t.Suspected), "suspected")
 		tell("mpiv_job_deadlock", truth(t.Proven), "proven")
+	}
+	for _, c := range s.Contracts {
+		if c.Rate == 0 && c.Breaches == 0 {
+			continue // it is learned
+		}
+		link := []string{c.Link.From, c.Link.To, c.Size.String()}
+		if c.Rate > 0 { // otherwise it hung before
+			tell("mpiv_contract_promised_bytes_per_second", c.Rate, link...)
+		}
+		if !c.SeenAt.IsZero() {
+			tell("mpiv_contract_delivered_bytes_per_second", c.Seen, link...)
+		}
+		tell("mpiv_contract_broken", truth(!c.Broken.IsZero()), link...)
+		tell("mpiv_contract_breaches_total", float64(c.Breaches), link...)
 	}
 }
 

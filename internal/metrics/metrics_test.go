@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // all is a snapshot that has every metric.
@@ -30,6 +31,10 @@ func all(context.Context) Snapshot {
 				Ranks: []events.RankReading{{Rank: 4, State: "waiting", Waits: 5e8, Sent: 6, Received: 7}},
 				Links: []events.LinkReading{{Path: events.Path{Peer: 0, Class: "lan", Network: "tcp", Switches: 2}, RTT: 2e6, Rate: 1e9,
 					SentMessages: 8, SentBytes: 9, ReceivedMessages: 10, ReceivedBytes: 11, Resent: 12, Retransmits: 13, Queued: 14, Log: 15, Unexpected: 16}}},
+		},
+		Contracts: []sensors.Standing{
+			{Promise: sensors.Promise{Link: sensors.Link{From: "X", To: "Y"}, Size: sensors.Large, Rate: 12e6}, Seen: 1e6, SeenAt: time.Unix(1e9, 0), Breaches: 2, Broken: time.Unix(1e9, 0)},
+			{Promise: sensors.Promise{Link: sensors.Link{From: "Y", To: "X"}}, Learning: 3},
 		},
 		State: &Standing{Began: time.Unix(1e9, 0), Ranks: 8, Finished: 1, Hosts: 2, Lost: 1, Suspected: true},
 	}
@@ -87,6 +92,9 @@ func TestServer(t *testing.T) {
 	code, text := get("/metrics")
 	require.Equal(t, http.StatusOK, code)
 	require.Contains(t, text, `mpiv_link_round_trip_seconds{class="lan",host="a",mpiv_job="halo",network="tcp",peer="0",process="1"} 0.002`)
+	require.Contains(t, text, `mpiv_contract_promised_bytes_per_second{from="X",host="a",mpiv_job="halo",size="large",to="Y"} 1.2e+07`)
+	require.Contains(t, text, `mpiv_contract_broken{from="X",host="a",mpiv_job="halo",size="large",to="Y"} 1`)
+	require.NotContains(t, text, `from="Y"`, "nothing is promised")
 	require.Contains(t, text, `go_goroutines{host="a",mpiv_job="halo"}`)
 	code, _ = get("/debug/pprof/")
 	require.Equal(t, http.StatusNotFound, code)

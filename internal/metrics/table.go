@@ -18,6 +18,7 @@ var (
 	ofProcess = []string{"process"}
 	ofRank    = []string{"process", "rank"}
 	ofLink    = []string{"process", "peer"}
+	ofHosts   = []string{"from", "to", "size"}
 	ofPath    = []string{"process", "peer", "network", "class"}
 )
 
@@ -53,6 +54,10 @@ var Table = []Metric{
 	{"mpiv_job_hosts", "gauge", nil, "Hosts of the job. Of the job's first agent."},
 	{"mpiv_job_lost_hosts", "gauge", nil, "Those whose agent has ended or cannot be reached. Of the job's first agent."},
 	{"mpiv_job_deadlock", "gauge", []string{"certainty"}, "1 while ranks are suspected, or proven, to wait for each other in vain. Of the job's first agent."},
+	{"mpiv_contract_promised_bytes_per_second", "gauge", ofHosts, "What the link between two hosts promises for messages of that size class, learned or by --contract. Of the job's first agent."},
+	{"mpiv_contract_delivered_bytes_per_second", "gauge", ofHosts, "What it has delivered when it last was the limit. Of the job's first agent."},
+	{"mpiv_contract_broken", "gauge", ofHosts, "1 while it delivers less than is tolerated. Of the job's first agent."},
+	{"mpiv_contract_breaches_total", "counter", ofHosts, "How often it began to. Of the job's first agent."},
 }
 
 // descs is the table for Prometheus, with the type of each.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/mpiv/mpiv/checkpoint"
 	"github.com/mpiv/mpiv/internal/engine"
@@ -14,15 +15,30 @@ import (
 // A rank's choices since its last snapshot, in a file that outlives the process. Each
 // life has a file of its own, which begins with what is known from the one before;
 // the number of the snapshot that a choice follows is with it.
+//
+// Where snapshots are copied to other hosts the rank may have to go on from an older one
+// than its last. So choices are forgotten only when the snapshot is covered, and a mark
+// among them says where one was taken: choices are numbered anew from there.
+
+// kindSnapshot is the Kind of a mark. Value is the snapshot's number, Seq how many
+// receives from any source (<<32) and decisions there were since the snapshot before.
+const kindSnapshot = 255
 
 // choicesFile is where the choices of a life of r are.
 func (p *Process) choicesFile(r topology.Rank, epoch topology.Epoch) string {
 	return filepath.Join(p.dir, fmt.Sprintf("choices-%d.%d", r, epoch))
 }
 
-// recordChoices begins to record l's choices. again is those since snapshot l.number,
-// of which the state that the rank has is posts and polls beyond.
-func (l *Life) recordChoices(again []engine.Choice, posts, polls uint32) error {
+// witnessFile is where they are if they were made on another host, as far as this one
+// knows them.
+func (p *Process) witnessFile(r topology.Rank, epoch topology.Epoch) string {
+	return filepath.Join(p.dir, fmt.Sprintf("witness-%d.%d", r, epoch))
+}
+
+// recordChoices begins to record l's choices. before is what the lives before have
+// recorded; since snapshot l.number the state that the rank has is posts and polls
+// beyond.
+func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint32) error {
 	if l.p.options.Survive != "crashes" {
 		return nil
 	}
@@ -31,8 +47,8 @@ func (l *Life) recordChoices(again []engine.Choice, posts, polls uint32) error {
 	if err != nil {
 		return fmt.Errorf("make room for the choices of rank %d: %w", l.Rank, err)
 	}
-	for _, c := range again {
-		if err := d.Append(determinantOf(c, l.number)); err != nil {
+	for _, rec := range before {
+		if err := d.Append(rec); err != nil {
 			d.Close()
 			return err
 		}
@@ -42,46 +58,119 @@ func (l *Life) recordChoices(again []engine.Choice, posts, polls uint32) error {
 		return err
 	}
 	l.choices = d
+	page := l.p.page
+	if page != nil {
+		page.AddFile()
+		page.Record(1 + len(before)) // another host is to know that these are of this life now
+	}
 	l.Box.Record(func(c engine.Choice) {
+		if page != nil {
+			page.Ready()
+		}
 		if err := d.Append(determinantOf(c, l.number)); err != nil && !errors.Is(err, checkpoint.ErrClosed) {
 			l.p.engine.Fail(fmt.Errorf("record a choice of rank %d: %w", l.Rank, err))
 		}
-	}, again, posts, polls)
+		if page != nil {
+			page.Record(1)
+		}
+	}, choicesSince(before, l.number), posts, polls)
+	return nil
+}
+
+// markChoices says that the choices from here on follow a snapshot, which is about to be
+// taken. What the last one covers is forgotten, if that would outlive this host.
+func (l *Life) markChoices(number uint64) error {
+	if l.choices == nil || !l.p.copied {
+		return nil
+	}
+	posts, polls := l.Box.Chosen()
+	at := l.choices.Len()
+	if err := l.choices.Append(checkpoint.Determinant{Kind: kindSnapshot, Value: number, Seq: uint64(posts)<<32 | uint64(polls)}); err != nil {
+		return fmt.Errorf("record a snapshot of rank %d: %w", l.Rank, err)
+	}
+	if l.outlives.Load() >= l.number {
+		l.choices.Truncate(l.marked)
+	}
+	l.marked = at
 	return nil
 }
 
 // savedChoices is told that a snapshot covers all choices so far.
 func (l *Life) savedChoices() {
 	l.Box.Saved()
-	if l.choices != nil {
+	if l.choices != nil && !l.p.copied {
 		l.choices.Truncate(l.choices.Len())
 	}
 }
 
-// chosen is r's choices since snapshot number, which the first of its lives has that
-// came so far as to have a file.
-func (p *Process) chosen(r topology.Rank, lives []uint32, number uint64) ([]engine.Choice, error) {
+// chosen is what is recorded of r by the first of its lives that came so far as to have
+// a file, or to be known here.
+func (p *Process) chosen(r topology.Rank, lives []uint32) ([]checkpoint.Determinant, error) {
 	for _, epoch := range lives {
-		d, err := checkpoint.OpenDeterminants(p.choicesFile(r, topology.Epoch(epoch)))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+		own, err := readChoices(p.choicesFile(r, topology.Epoch(epoch)))
+		if err != nil || own != nil {
+			return own, err
 		}
-		if err != nil {
-			return nil, err
+		heard, err := readChoices(p.witnessFile(r, topology.Epoch(epoch)))
+		if err != nil || heard != nil {
+			return heard, err
 		}
-		defer d.Close()
-		return choicesIn(d, number), d.Err()
 	}
 	return nil, nil
 }
 
-func choicesIn(d *checkpoint.Determinants, number uint64) (all []engine.Choice) {
+// readChoices is what is in a file; nil if there is none.
+func readChoices(file string) ([]checkpoint.Determinant, error) {
+	d, err := checkpoint.OpenDeterminants(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	all := []checkpoint.Determinant{}
 	for _, rec := range d.From(0) {
-		if rec.Value == number {
-			all = append(all, engine.Choice{Kind: engine.ChoiceKind(rec.Kind), Index: rec.Count, Source: topology.Rank(rec.Source), Seq: rec.Seq})
+		all = append(all, rec)
+	}
+	return all, d.Err()
+}
+
+// choicesSince is the choices among all that follow snapshot number, numbered from there.
+func choicesSince(all []checkpoint.Determinant, number uint64) (since []engine.Choice) {
+	var posts, polls uint32 // from that snapshot to the mark passed last
+	for _, rec := range all {
+		switch {
+		case rec.Kind == kindSnapshot && rec.Value > number:
+			posts += uint32(rec.Seq >> 32)
+			polls += uint32(rec.Seq)
+		case rec.Kind == kindSnapshot || rec.Value < number:
+		default:
+			c := engine.Choice{Kind: engine.ChoiceKind(rec.Kind), Index: rec.Count, Source: topology.Rank(rec.Source), Seq: rec.Seq}
+			if c.Kind == engine.ChoseMessage {
+				c.Index += posts
+			} else {
+				c.Index += polls
+			}
+			since = append(since, c)
 		}
 	}
-	return all
+	return since
+}
+
+// goingOn is all for a life that goes on from snapshot number: what follows the snapshot
+// follows no other.
+func goingOn(all []checkpoint.Determinant, number uint64) (before []checkpoint.Determinant) {
+	for _, rec := range all {
+		if rec.Value < number || rec.Value == number && rec.Kind == kindSnapshot {
+			before = append(before, rec)
+		}
+	}
+	before = slices.Clip(before)
+	for _, c := range choicesSince(all, number) {
+		before = append(before, determinantOf(c, number))
+	}
+	return before
 }
 
 func determinantOf(c engine.Choice, number uint64) checkpoint.Determinant {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,23 +31,21 @@ type Life struct {
 	due    atomic.Bool // SafePoint has something to do
 	depart atomic.Pointer[control.Depart]
 	save   atomic.Bool
+	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
 
-	area    *checkpoint.Area // nil before the first snapshot; owned by the rank
-	number  uint64           // of the rank's last snapshot, in this life or before; owned by the rank
-	choices *checkpoint.Determinants
-	saved   *control.Saved // the last snapshot; nil: none, or not known here; owned by the rank
+	area     *checkpoint.Area // nil before the first snapshot; the rank's while no draft waits
+	number   uint64           // of the rank's last snapshot, in this life or before; owned by the rank
+	choices  *checkpoint.Determinants
+	marked   uint64        // where the mark of its last snapshot is among choices; owned by the rank
+	outlives atomic.Uint64 // the last snapshot of this life that is covered
 
 	recorder *atomic.Pointer[trace.Rank] // guarded by p.mu; nil before Record
 
-	mu      sync.Mutex // guards what follows
-	pending *pending   // the last snapshot, while its host would take it along; nil if there is none
-}
-
-// A pending snapshot is not covered.
-type pending struct {
-	saved  control.Saved
-	covers engine.Covers
-	said   time.Time
+	mu      sync.Mutex     // guards what follows
+	pace    pace           // at level "crashes"
+	draft   *draft         // the last snapshot, while its log is not in it; nil if there is none
+	pending *pending       // the last snapshot, while its host would take it along; nil if there is none
+	saved   *control.Saved // the last snapshot that is whole; nil: none, or not known here
 }
 
 // A Past is the state that a rank had in another process.
@@ -57,6 +54,7 @@ type Past struct {
 	Manifest []byte
 	fill     func(ctx context.Context, segments [][]byte) error
 	left     time.Time // its safe point; zero: it was lost
+	ahead    int64     // bytes that came before it left
 	came     time.Time // the first that was known of it here
 }
 
@@ -102,6 +100,7 @@ func (p *Process) live(l *Life) {
 	if p.over {
 		return
 	}
+	l.pace = newPace(l.Rank, p.saveTime(), time.Now())
 	p.living[l.Rank] = l
 	p.lives <- l
 }
@@ -132,63 +131,16 @@ func (p *Process) endLives() {
 
 // close frees what the life holds. Its files stay.
 func (l *Life) close() {
+	l.endAhead()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.draft = nil
 	if l.area != nil {
 		l.area.Close()
 	}
 	if l.choices != nil {
 		l.choices.Close()
 	}
-}
-
-// snapshotEvery is how often a rank's state is saved unless the job says otherwise.
-const snapshotEvery = 2 * time.Second
-
-// saveEvery asks the ranks for a snapshot, again and again.
-func (p *Process) saveEvery() {
-	every := p.options.Snapshot
-	if every <= 0 {
-		every = snapshotEvery
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			var again []control.Saved
-			p.mu.Lock()
-			for r, l := range p.living {
-				if !p.ends[r] {
-					l.wantSave()
-				}
-				if s := l.overdue(every); s != nil {
-					again = append(again, *s)
-				}
-			}
-			p.mu.Unlock()
-			for _, s := range again {
-				p.agent.Send(control.Message{Saved: &s})
-			}
-		case <-p.stopped:
-			return
-		}
-	}
-}
-
-// wantSave is told that a snapshot of r is wanted.
-func (p *Process) wantSave(r topology.Rank) {
-	// The engine calls with locks held, and the ticker is near: another goroutine
-	// must not be waited for.
-	if p.mu.TryLock() {
-		if l := p.living[r]; l != nil {
-			l.wantSave()
-		}
-		p.mu.Unlock()
-	}
-}
-
-func (l *Life) wantSave() {
-	l.save.Store(true)
-	l.due.Store(true)
 }
 
 // Due tells whether SafePoint has something to do.
@@ -199,14 +151,15 @@ func (l *Life) Due() bool { return l.due.Load() }
 // returns.
 func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte) error {
 	l.due.Store(false)
-	if d := l.depart.Swap(nil); d != nil {
+	if d := l.departs(image); d != nil {
 		err := l.leave(ctx, *d, image, extra)
+		l.endAhead()
 		if errors.Is(err, ErrLeft) {
 			return err
 		}
 		l.p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: int(l.Rank), Epoch: d.Epoch, Reason: err.Error()}})
 	}
-	// One snapshot at a time is on its way to another host, or they would overtake
+	// One snapshot at a time waits for its log, or is on its way to another host, or they would overtake
 	// each other for ever.
 	if l.save.Load() && l.p.options.Survive == "crashes" && l.covers() && !l.Box.Replaying() {
 		l.save.Store(false)
@@ -215,86 +168,9 @@ func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte)
 	return nil
 }
 
-// covers tells whether no snapshot is pending.
-func (l *Life) covers() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.pending == nil
-}
-
-// overdue is a snapshot of which the agent should have said long ago that it is covered:
-// it may not have heard of it, or not have been heard.
-func (l *Life) overdue(after time.Duration) *control.Saved {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pending == nil || time.Since(l.pending.said) < max(after, time.Second) {
-		return nil
-	}
-	l.pending.said = time.Now()
-	return &l.pending.saved
-}
-
-// forget is told that nobody will ask for the pending snapshot.
-func (l *Life) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending = nil
-}
-
-// covered is told by the agent that a snapshot would outlive this host.
-func (p *Process) covered(m control.Covered) {
-	l := p.life(topology.Rank(m.Rank))
-	if l == nil || uint32(l.epoch) != m.Epoch {
-		return
-	}
-	l.mu.Lock()
-	if l.pending != nil && l.pending.saved.Number <= m.Number {
-		l.Box.Covered(l.pending.covers)
-		l.pending = nil
-	}
-	l.mu.Unlock()
-	if l.save.Load() {
-		l.due.Store(true)
-	}
-}
-
-// snapshot saves the rank as it is now.
-func (l *Life) snapshot(image migrate.Image, extra []byte) (err error) {
-	capsule, covers, err := l.Box.Capture()
-	if err != nil {
-		return err
-	}
-	if l.area == nil {
-		if l.area, err = checkpoint.Create(l.file()); err != nil {
-			return fmt.Errorf("make room for the snapshots of rank %d: %w", l.Rank, err)
-		}
-	}
-	l.number++
-	parts := append([][]byte{capsule, extra, image.Manifest}, image.Segments...)
-	if err := l.area.Save(l.number, parts...); err != nil {
-		return fmt.Errorf("save rank %d: %w", l.Rank, err)
-	}
-	l.savedChoices()
-	l.saved = &control.Saved{Rank: int(l.Rank), Epoch: uint32(l.epoch), Number: l.number, Bytes: image.Bytes(), File: l.file()}
-	if l.p.copied {
-		l.mu.Lock()
-		l.pending = &pending{saved: *l.saved, covers: covers, said: time.Now()}
-		l.mu.Unlock()
-	}
-	l.p.agent.Send(control.Message{Saved: l.saved})
-	if !l.p.copied {
-		l.Box.Covered(covers) // after that: if this process dies here, the agent knows of the snapshot
-	}
-	return nil
-}
-
-func (l *Life) file() string {
-	return filepath.Join(l.p.dir, fmt.Sprintf("rank-%d.%d", l.Rank, l.epoch))
-}
-
 // Arrived tells the agent that the rank has its state and goes on.
 func (l *Life) Arrived(bytes int64) {
-	m := control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Whole: true, Bytes: bytes}
+	m := control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Whole: true, Bytes: bytes, Ahead: l.From.ahead}
 	if !l.From.left.IsZero() {
 		m.Stood = int64(time.Since(l.From.left))
 	}
@@ -308,6 +184,7 @@ func (l *Life) Arrived(bytes int64) {
 
 // place is told a map.
 func (p *Process) place(m control.Place) {
+	p.moves.dropBy(m.Epoch)
 	p.engine.Place(topology.Epoch(m.Epoch), p.placements(m)...)
 }
 
@@ -324,7 +201,12 @@ func (p *Process) placements(m control.Place) []engine.Placement {
 }
 
 // meet is told of a process that was started after this one.
-func (p *Process) meet(m control.Meet) { p.fabric.Meet(m.Index, p.reach(m.Process)) }
+func (p *Process) meet(m control.Meet) {
+	if m.Process.Host != p.host {
+		p.engine.SetFar(m.Index)
+	}
+	p.fabric.Meet(m.Index, p.reach(m.Process))
+}
 
 // reach is where q can be reached from here.
 func (p *Process) reach(q control.Process) (addrs []fabric.Addr) {
@@ -364,22 +246,22 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return nil, fmt.Errorf("%s: %w", m.Snapshot, err)
 		}
 		parts := s.Parts
-		if c, err = engine.ParseCapsule(parts[0]); err != nil {
+		if c, err = engine.ParseCapsule(parts[len(parts)-1]); err != nil {
 			return nil, err
 		}
 		l.number = s.Number
-		l.From = &Past{Extra: parts[1], Manifest: parts[2], came: began, fill: func(_ context.Context, segments [][]byte) error {
-			return fillFrom(segments, parts[3:])
+		l.From = &Past{Extra: parts[0], Manifest: parts[1], came: began, fill: func(_ context.Context, segments [][]byte) error {
+			return fillFrom(segments, parts[2:len(parts)-1])
 		}}
 	}
-	again, err := p.chosen(l.Rank, m.Lives, l.number)
+	all, err := p.chosen(l.Rank, m.Lives)
 	if err != nil {
 		return nil, fmt.Errorf("read its choices: %w", err)
 	}
 	if l.Box, err = p.engine.Adopt(c, l.epoch, p.placements(m.Place)...); err != nil {
 		return nil, err
 	}
-	return l, l.recordChoices(again, 0, 0)
+	return l, l.recordChoices(goingOn(all, l.number), 0, 0)
 }
 
 // latest is the latest snapshot in area, in memory of its own. The agent that keeps it
@@ -431,6 +313,7 @@ func (p *Process) depart(m control.Depart) {
 		select {
 		case <-time.After(m.Patience):
 			if l.depart.CompareAndSwap(&m, nil) {
+				l.due.Store(true) // to end what goes ahead
 				p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: fmt.Sprintf("it reached no safe point within %v", m.Patience)}})
 			}
 		case <-p.stopped:

@@ -22,6 +22,7 @@ import (
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/spill"
+	"github.com/mpiv/mpiv/internal/witness"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
@@ -51,11 +52,13 @@ type Process struct {
 	reason   error         // why; nil if all have finished; set before stopped is closed
 	finished sync.WaitGroup
 
-	dir    string     // of the job
-	host   string     // this one's name
-	copied bool       // a snapshot covers nothing before the agent says so
-	lives  chan *Life // that begin here; never full
+	dir    string        // of the job
+	host   string        // this one's name
+	copied bool          // a snapshot covers nothing before the agent says so
+	page   *witness.Page // nil unless copied: choices are to be known on another host
+	lives  chan *Life    // that begin here; never full
 	moves  *moves
+	asks   asks // for snapshots of ranks here
 
 	mu     sync.Mutex // guards what follows
 	ends   map[topology.Rank]bool
@@ -83,7 +86,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
 	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
@@ -120,9 +123,9 @@ func (p *Process) join(dir string, extra []transport.Network) error {
 	if err != nil || m.Start == nil {
 		closeAll(networks)
 		if err == nil && m.Stop != nil {
-			err = errors.New(m.Stop.Reason)
+			return fmt.Errorf("%w: %s", ErrStopped, m.Stop.Reason)
 		}
-		return fmt.Errorf("the job did not start: %v", err)
+		return fmt.Errorf("the agent did not say how the job starts: %v", err)
 	}
 	p.start(m.Start, networks)
 	return nil
@@ -141,7 +144,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Room:     s.Room,
 		Keep:     p.options.Survive != "none",
 		Replay:   p.options.Survive == "crashes",
-		Save:     p.wantSave,
+		Save:     p.asks.add,
 		LogBytes: p.options.LogBytes,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
 		Connect:  p.fabric.Connect,
@@ -153,7 +156,14 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	}
 	own := s.Processes[p.index]
 	p.host, p.copied = own.Host, s.Copied
-	onHost := make(map[string]int)
+	var failed error
+	if p.copied && cfg.Replay {
+		if p.page, failed = witness.Open(p.dir); failed == nil {
+			cfg.Witness = p.page
+		}
+	}
+	cfg.Crowded, cfg.Shared = began(s.Processes[:s.First])
+	cfg.Shared = cfg.Shared && networks[0].Endpoint.Addr().Network() == "shm"
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
 		ranks := make([]topology.Rank, len(q.Ranks))
@@ -162,10 +172,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
 		addrs[i] = p.reach(q)
-		onHost[q.Host]++
-		cfg.Crowded = cfg.Crowded || onHost[q.Host] > q.Cores
 	}
-	cfg.Shared = len(onHost) == 1 && networks[0].Endpoint.Addr().Network() == "shm"
 	if os.Getenv("GOMAXPROCS") == "" {
 		// One more than the ranks that compute: with every P busy, nothing
 		// would look at the network for milliseconds (golang/go#51651).
@@ -179,6 +186,14 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		cfg.Spill = p.spill
 	}
 	p.engine = engine.New(cfg)
+	for i, q := range s.Processes {
+		if q.Host != p.host {
+			p.engine.SetFar(i)
+		}
+	}
+	if failed != nil {
+		p.engine.Fail(fmt.Errorf("open the page on which the agent says what other hosts know: %w", failed))
+	}
 	if s.Trace != nil {
 		p.trace(*s.Trace)
 	}
@@ -187,6 +202,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
 	p.finished.Go(p.reportWhenWatched)
+	if p.betweenHosts() {
+		p.finished.Go(p.reportCuts)
+	}
 	if p.options.Paths > 0 {
 		p.finished.Go(p.reportPaths)
 	}
@@ -326,6 +344,9 @@ func (p *Process) Leave() error {
 	p.agent.Close()
 	p.engine.Close()
 	p.endLives()
+	if p.page != nil {
+		p.page.Close()
+	}
 	p.fabric.Close()
 	p.finished.Wait()
 	if p.spill != nil {

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/mpiv/mpiv/checkpoint"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/dirty"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
@@ -25,20 +28,27 @@ type luggage struct {
 	Lengths  []int64 // of the parts
 	SafeTime int64   // Unix time in ns
 
-	Saved   *control.Saved  `json:",omitempty"` // the rank's last snapshot, if it has one
-	Number  uint64          // of it
-	Choices []engine.Choice `json:",omitempty"` // since then
+	Saved   *control.Saved           `json:",omitempty"` // the rank's last snapshot, if it has one
+	Number  uint64                   // of it
+	Choices []checkpoint.Determinant `json:",omitempty"` // since the last that is covered
 	Posts   uint32
 	Polls   uint32
+
+	Ahead   bool    `json:",omitempty"` // it is of what goes ahead, and Lengths of its pieces
+	Patches []patch `json:",omitempty"` // of segments that went ahead
 }
 
 const (
 	moveContext = 1 // of messages between the envoys of processes
 	moveTag     = 0
 	partTag     = 1
+	pieceMost   = 1 << 46 // bytes
 )
 
-var moveCall = &engine.Call{Op: "Move"}
+var (
+	moveCall   = &engine.Call{Op: "Move"}
+	awaitMoves = &engine.Call{Op: "Move", Patient: true}
+)
 
 // Parts that are in the first message.
 const (
@@ -77,6 +87,12 @@ func (g *luggage) unpack(first []byte) (parts [][]byte, err error) {
 	if err := json.Unmarshal(head, g); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLuggage, err)
 	}
+	if g.Ahead {
+		if len(rest) > 0 || slices.ContainsFunc(g.Lengths, func(n int64) bool { return n < aheadPart || n > pieceMost }) {
+			return nil, fmt.Errorf("%w: what goes ahead has %d pieces, and %d bytes too many", errLuggage, len(g.Lengths), len(rest))
+		}
+		return nil, nil
+	}
 	if len(g.Lengths) < firstParts {
 		return nil, fmt.Errorf("%w: %d parts", errLuggage, len(g.Lengths))
 	}
@@ -109,7 +125,14 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
 	if l.choices != nil {
 		g.Posts, g.Polls = l.Box.Chosen()
-		g.Choices = choicesIn(l.choices, l.number)
+		for _, rec := range l.choices.From(0) {
+			g.Choices = append(g.Choices, rec)
+		}
+	}
+	if v := l.ahead; v != nil && !v.failed {
+		if g.Patches, err = v.follow(image.Segments, parts); err != nil {
+			return fmt.Errorf("%w, and its state has not arrived: %w", ErrLeft, err)
+		}
 	}
 	for _, part := range parts {
 		g.Lengths = append(g.Lengths, int64(len(part)))
@@ -138,29 +161,37 @@ func partContext(epoch uint32) uint32 { return 1<<31 | epoch }
 type moves struct {
 	p     *Process
 	envoy *engine.Box
+	ctx   context.Context // ends with the job
+	stop  context.CancelFunc
+
+	mu     sync.Mutex      // guards what follows
+	coming map[int]*coming // by rank: what has come ahead of it
 }
 
-func newMoves(p *Process) *moves { return &moves{p: p, envoy: p.engine.Box(p.engine.Envoy(p.index))} }
+func newMoves(p *Process) *moves {
+	m := &moves{p: p, envoy: p.engine.Box(p.engine.Envoy(p.index)), coming: map[int]*coming{}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
 
 // receive takes ranks until the job ends.
 func (m *moves) receive() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
+	defer m.stop()
 	m.p.finished.Go(func() {
 		select {
 		case <-m.p.stopped:
-			stop()
-		case <-ctx.Done():
+			m.stop()
+		case <-m.ctx.Done():
 		}
 	})
 	for {
-		msg, st, err := m.envoy.Mprobe(ctx, moveCall, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag})
+		msg, st, err := m.envoy.Mprobe(m.ctx, awaitMoves, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag})
 		if err != nil {
 			return
 		}
 		first := make([]byte, st.Bytes)
 		r, _ := msg.Irecv(first)
-		if _, err := r.Wait(ctx, moveCall); err != nil {
+		if _, err := r.Wait(m.ctx, moveCall); err != nil {
 			return
 		}
 		if err := m.take(st.Source, first); err != nil {
@@ -204,6 +235,11 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 	if err != nil {
 		return err
 	}
+	if g.Ahead {
+		m.takeAhead(from, g)
+		return nil
+	}
+	ahead := m.came(g)
 	c, err := engine.ParseCapsule(parts[0])
 	if err != nil {
 		return err
@@ -219,8 +255,11 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 		return err
 	}
 	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), came: came, fill: func(ctx context.Context, segments [][]byte) error {
-		return m.fill(ctx, from, g, segments, parts[firstParts:])
+		return m.fill(ctx, from, g, ahead, segments, parts[firstParts:])
 	}}
+	if ahead != nil {
+		l.From.ahead = ahead.bytes(g.Patches)
+	}
 	l.told = make(chan struct{})
 	defer close(l.told)
 	m.p.live(l)
@@ -229,17 +268,24 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 }
 
 // fill has the segments of the state received, or takes them from those that have
-// come.
-func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segments, come [][]byte) error {
+// come, or have come ahead.
+func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, ahead *coming, segments, come [][]byte) (err error) {
 	lengths := g.Lengths[firstParts:]
 	if len(segments) != len(lengths) {
 		return fmt.Errorf("the state has %d segments, want %d", len(lengths), len(segments))
+	}
+	if !ahead.fits(segments, g.Patches) {
+		return fmt.Errorf("%w: it does not fit what went ahead of it", errLuggage)
+	}
+	into := slices.Clone(segments)
+	for _, x := range g.Patches {
+		into[x.Segment] = make([]byte, dirty.Total(x.Ranges))
 	}
 	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
 	var receives []engine.Request
 	var pages sync.WaitGroup
 	defer pages.Wait()
-	for i, s := range segments {
+	for i, s := range into {
 		switch {
 		case int64(len(s)) != lengths[i]:
 			return errors.Join(fmt.Errorf("segment %d of the state has %d bytes, want %d", i, lengths[i], len(s)), waitFor(ctx, receives))
@@ -251,5 +297,13 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, segment
 			receives = append(receives, m.envoy.Irecv(at, s))
 		}
 	}
-	return waitFor(ctx, receives)
+	if err := waitFor(ctx, receives); err != nil || ahead == nil {
+		return err
+	}
+	defer ahead.end()
+	if <-ahead.received; ahead.err != nil && len(g.Patches) > 0 {
+		return fmt.Errorf("what goes ahead of the rank: %w", ahead.err)
+	}
+	ahead.put(segments, g.Patches, into)
+	return nil
 }

@@ -1,26 +1,22 @@
 package sim
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-var (
-	seeds = flag.Int("seeds", 300, "how many seeds to run")
-	first = flag.Uint64("seed", 1, "the first seed")
+	"github.com/mpiv/mpiv/internal/seeds"
 )
 
 func TestMessages(t *testing.T) {
 	var tally Tally
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	n := seeds.Each(t, 300, func(seed uint64) {
 		if err := Messages(seed, &tally); err != nil {
-			t.Fatalf("%v\nreplay: go test ./internal/sim -run TestMessages -seed %d -seeds 1", err, seed)
+			t.Fatalf("%v\n%s", err, seeds.Replay("./internal/sim", "TestMessages", seed))
 		}
-	}
+	})
 	t.Logf("%+v", tally)
-	if *seeds < 100 {
+	if n < 100 {
 		return
 	}
 	require.Positive(t, tally.Messages)

@@ -14,6 +14,8 @@ import (
 // A SurviveTally counts what happened in runs of Survive.
 type SurviveTally struct {
 	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken, Spilled int
+	Testified, Lost, Unknown                                                                                                                  int // of hosts
+	Drafts, Spared                                                                                                                            int // snapshots whose log was put in later, and those of which some was covered by then
 }
 
 // Unsteady is Survive at level Crashes of a program whose messages hang on chance. The
@@ -50,7 +52,8 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
-		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled}
+		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled,
+		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Drafts + b.Drafts, a.Spared + b.Spared}
 }
 
 const (
@@ -85,6 +88,11 @@ type survival struct {
 	wild      bool              // ranks receive from anybody, and throw dice: the choices are recorded
 	choices   [][]engine.Choice // by rank: since its last snapshot
 	sent      map[[3]int]uint64 // in a wild run: what was sent first, by iteration, rank and number
+	hosts     []*host           // in some wild runs; nil: there is one
+	madeOn    [][]int           // by rank: the host on which each of its choices was made
+	known     []int             // by rank: so many of them are known elsewhere, too
+	mail      map[mail][]uint64
+	came      map[mail][]uint64
 	network   *mem.Network
 	last      int        // iteration
 	want      [][]uint64 // by iteration and rank
@@ -131,6 +139,13 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s.notices = make([][]func(*engine.Engine), lives)
 	s.snapshots = make([]snapshot, n)
 	s.choices = make([][]engine.Choice, n)
+	if s.wild && n > 2 && s.rng.IntN(2) == 0 {
+		s.hosts, s.madeOn, s.known = make([]*host, 2+s.rng.IntN(2)), make([][]int, n), make([]int, n)
+		for i := range s.hosts {
+			s.hosts[i] = &host{index: i}
+		}
+		s.mail, s.came = map[mail][]uint64{}, map[mail][]uint64{}
+	}
 	for r := range n {
 		e := s.start(r)
 		w := &worker{rank: topology.Rank(r), box: e.Box(topology.Rank(r))}
@@ -172,7 +187,13 @@ func (s *survival) start(process int) *engine.Engine {
 	if cfg.Replay {
 		cfg.LogBytes = spillFrom
 	}
+	if s.hosts != nil {
+		cfg.Witness = s.hostOf(process)
+	}
 	e := engine.New(cfg)
+	if s.hosts != nil {
+		s.settle(process, e)
+	}
 	s.engines[process] = e
 	s.notices[process] = nil
 	var moved []engine.Placement
@@ -203,7 +224,7 @@ func (s *survival) run() error {
 			return s.fail
 		}
 	}
-	return nil
+	return s.agree()
 }
 
 func (s *survival) over() bool {
@@ -237,6 +258,9 @@ func (s *survival) step() error {
 		if e := s.engines[s.rng.IntN(s.processes())]; e != nil {
 			e.Progress()
 		}
+		if s.hosts != nil && s.rng.IntN(30) == 0 {
+			s.testify(s.hosts[s.rng.IntN(len(s.hosts))])
+		}
 	case 9, 10:
 		p := s.rng.IntN(s.processes())
 		if e := s.engines[p]; e != nil && len(s.notices[p]) > 0 {
@@ -248,7 +272,16 @@ func (s *survival) step() error {
 		return s.fault()
 	case 12:
 		w := s.ranks[s.rng.IntN(len(s.ranks))]
-		if w.pending != nil && w.box != nil && s.rng.IntN(4) == 0 {
+		if w.draft != nil && w.box != nil && s.rng.IntN(4) == 0 { // sometime, as its receivers are saved meanwhile
+			left := 0
+			for _, to := range w.draft.Logged(nil) {
+				left += to.Bytes
+			}
+			if s.tally.Drafts++; left < w.logged {
+				s.tally.Spared++
+			}
+			w.pending.capsule = w.finish()
+		} else if w.pending != nil && w.draft == nil && w.box != nil && s.rng.IntN(4) == 0 {
 			s.snapshots[w.rank] = *w.pending
 			w.box.Covered(w.taken)
 			w.pending, w.taken = nil, nil
@@ -303,26 +336,37 @@ func (s *survival) fault() error {
 	if s.level < Crashes || s.rng.IntN(3) > 0 {
 		return nil
 	}
+	if s.hosts != nil && s.rng.IntN(2) == 0 {
+		if lives-s.spare() > 2*len(s.ranks)+4 {
+			s.lose(s.hosts[s.rng.IntN(len(s.hosts))])
+		}
+		return nil
+	}
 	dead := 0
 	for range 1 + s.rng.IntN(2) {
 		w := s.ranks[s.rng.IntN(len(s.ranks))]
 		if w.box == nil || s.spare() < 0 {
 			continue
 		}
-		if w.leaving != nil {
-			s.nothing(w.by)
-			s.tally.Leaving++
-		}
-		s.engines[s.places[w.rank]].Close()
-		s.engines[s.places[w.rank]] = nil
-		*w = worker{rank: w.rank}
-		s.tally.Kills++
+		s.kill(w)
 		dead++
 	}
 	if dead > 1 {
 		s.tally.Together++
 	}
 	return nil
+}
+
+// kill ends the process of a rank.
+func (s *survival) kill(w *worker) {
+	if w.leaving != nil {
+		s.nothing(w.by)
+		s.tally.Leaving++
+	}
+	s.engines[s.places[w.rank]].Close()
+	s.engines[s.places[w.rank]] = nil
+	*w = worker{rank: w.rank}
+	s.tally.Kills++
 }
 
 // recover has a dead rank go on from its last snapshot in a new process.

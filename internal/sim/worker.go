@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
@@ -18,9 +19,11 @@ type worker struct {
 	at       bool // at a safe point
 	sends    []outgoing
 	receives []arriving
-	begun    int       // of sends
-	posted   int       // of receives
-	pending  *snapshot // taken, not durable yet
+	begun    int           // of sends
+	posted   int           // of receives
+	pending  *snapshot     // taken, not durable yet
+	draft    *engine.Draft // of pending, as long as its log is not in it
+	logged   int           // bytes of that when it was taken
 	taken    engine.Covers
 	leaving  *engine.Departure
 	by       topology.Epoch // leaving: the map by which it will be elsewhere
@@ -37,6 +40,7 @@ type outgoing struct {
 type arriving struct {
 	m    engine.Match
 	buf  []byte
+	from int // once done
 	size int
 	r    engine.Request
 	done bool
@@ -108,23 +112,38 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if s.level < Crashes || w.box.Replaying() {
 			return false, nil
 		}
-		raw, covers, err := w.box.Capture()
+		if s.hosts != nil { // a snapshot waits for what it hangs on
+			s.testify(s.hostOf(s.places[w.rank]))
+		}
+		draft, covers, err := w.box.Draft()
 		if err != nil {
 			return false, err
 		}
-		w.taken = covers
-		w.pending = &snapshot{raw, w.iteration, w.acc}
+		w.draft, w.taken = draft, covers
+		w.pending = &snapshot{nil, w.iteration, w.acc}
+		w.logged = 0
+		for _, to := range draft.Logged(nil) {
+			w.logged += to.Bytes
+		}
 		s.tally.Snapshots++
 		if s.wild { // choices count from a snapshot on, so it is there at once
+			w.pending.capsule = w.finish()
 			s.snapshots[w.rank] = *w.pending
 			w.box.Saved()
-			s.choices[w.rank] = nil
+			s.forget(w.rank)
 			w.box.Covered(w.taken)
 			w.pending = nil
 			s.tally.Covered++
 		}
 	}
 	return false, nil
+}
+
+// finish puts the log into the pending snapshot.
+func (w *worker) finish() []byte {
+	d := w.draft
+	w.draft = nil
+	return d.Finish()
 }
 
 // leave goes on with a move.
@@ -157,16 +176,16 @@ func (s *survival) leave(w *worker) error {
 	if err != nil {
 		return fmt.Errorf("parse a capsule of %d bytes: %w", len(raw), err)
 	}
+	if s.hosts != nil { // so does what a rank takes along
+		s.testify(s.hostOf(old))
+	}
 	s.places[w.rank] = to
 	there := s.start(to)
 	if w.box, err = there.Adopt(c, epoch); err != nil {
 		return err
 	}
-	again := s.choices[w.rank]
-	s.choices[w.rank] = nil
-	s.record(w, again, posts, polls)
-	s.choices[w.rank] = again
-	w.leaving, w.pending, w.taken = nil, nil, nil
+	s.record(w, slices.Clone(s.choices[w.rank]), posts, polls)
+	w.leaving, w.pending, w.taken, w.draft = nil, nil, nil, nil
 	s.tally.Moves++
 	s.tell(epoch, to, w.rank, old, false)
 	return nil
@@ -175,7 +194,10 @@ func (s *survival) leave(w *worker) error {
 // record has the choices of a rank recorded, in a wild run.
 func (s *survival) record(w *worker, again []engine.Choice, posts, polls uint32) {
 	if s.wild {
-		w.box.Record(func(c engine.Choice) { s.choices[w.rank] = append(s.choices[w.rank], c) }, again, posts, polls)
+		w.box.Record(func(c engine.Choice) { s.chose(w.rank, c) }, again, posts, polls)
+		if s.hosts != nil {
+			s.hostOf(s.places[w.rank]).recorded++ // another host is to know what this life knows
+		}
 	}
 }
 
@@ -234,7 +256,7 @@ func (s *survival) progress(w *worker) error {
 	if w.begun < len(w.sends) && s.rng.IntN(2) == 0 { // in order, as the same program does it
 		o := &w.sends[w.begun]
 		key := [3]int{w.iteration, int(w.rank), w.begun}
-		if was, again := s.sent[key]; again && !s.unsteady && was != fold(0, o.body) {
+		if was, again := s.sent[key]; again && !s.unsteady && s.hosts == nil && was != fold(0, o.body) {
 			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
 		}
 		s.sent[key] = fold(0, o.body)
@@ -268,7 +290,7 @@ func (s *survival) progress(w *worker) error {
 				return err
 			}
 			if o.done = done; done && s.wild {
-				o.buf = o.buf[:st.Bytes]
+				o.buf, o.from = o.buf[:st.Bytes], int(st.Source)
 			} else if done && st.Bytes != o.size {
 				return fmt.Errorf("rank %d, iteration %d: %d bytes of rank %d, want %d", w.rank, w.iteration, st.Bytes, o.m.Peer, o.size)
 			}
@@ -282,6 +304,7 @@ func (s *survival) progress(w *worker) error {
 		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild && !s.unsteady {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)
 		}
+		s.account(w)
 		w.iteration++
 		s.tally.Iterations++
 		s.begin(w)

@@ -3,6 +3,7 @@
 package ganglia
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/xml"
 	"errors"
@@ -39,9 +40,11 @@ type Reporter struct {
 // has forgotten it.
 const Again = time.Minute
 
-// Dial makes a reporter to a gmond's UDP channel, such as "127.0.0.1:8649".
-func Dial(address string) (*Reporter, error) {
-	conn, err := net.Dial("udp", address)
+// Dial makes a reporter to a gmond's UDP channel, such as "127.0.0.1:8649". ctx is for
+// finding the address of a name.
+func Dial(ctx context.Context, address string) (*Reporter, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", address)
 	if err != nil {
 		return nil, fmt.Errorf("reach gmond: %w", err)
 	}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/leader"
+)
+
+// decided tells of a decision, or of what is new about one.
+func (a *Agent) decided(r leader.Record) {
+	text := decisionLine(r)
+	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
+	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil {
+		delete(a.policy.refs, r.Ref)
+		if r.Chosen == "refused" {
+			reply <- Answer{Error: r.Why}
+		} else {
+			reply <- Answer{Decision: text}
+		}
+	}
+	before, again := a.policy.said[r.ID]
+	if again {
+		text = newsLine(before, r)
+	}
+	if len(a.policy.said) >= saidMost {
+		clear(a.policy.said) // a line may then be said twice
+	}
+	a.policy.said[r.ID] = r
+	switch {
+	case text == "":
+	case r.Chosen == "nothing" || len(r.Plans) == 0 && r.Ref != "":
+		a.detail("%s", text)
+	default:
+		a.warn("%s", text)
+	}
+}
+
+// decisionLine is r in one line for people.
+func decisionLine(r leader.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "decision %d: ", r.ID)
+	if r.Blamed != "" {
+		fmt.Fprintf(&b, "%s, %s", r.Blamed, r.Verdict)
+		if len(r.Reasons) > 0 {
+			fmt.Fprintf(&b, " (%s)", strings.Join(r.Reasons, "; "))
+		}
+	} else {
+		b.WriteString(strings.Join(r.Seen, "; "))
+	}
+	fmt.Fprintf(&b, ": %s", r.Chosen)
+	for _, p := range r.Plans {
+		fmt.Fprintf(&b, "; %s", planText(p))
+	}
+	if len(r.Plans) == 0 && r.Why != "" {
+		fmt.Fprintf(&b, ", for %s", r.Why)
+	}
+	return b.String()
+}
+
+// newsLine is what is in r and was not in before, the same decision; empty: nothing.
+func newsLine(before, r leader.Record) string {
+	var news []string
+	if r.Chosen != before.Chosen {
+		news = append(news, r.Chosen)
+	}
+	for i, p := range r.Plans {
+		if i >= len(before.Plans) || before.Plans[i] != p {
+			news = append(news, planText(p))
+		}
+	}
+	if r.Why != "" && r.Why != before.Why {
+		news = append(news, r.Why)
+	}
+	if news == nil {
+		return ""
+	}
+	return fmt.Sprintf("decision %d: %s", r.ID, strings.Join(news, "; "))
+}
+
+// planText is a plan, and how it ended.
+func planText(p leader.Planned) string {
+	text := p.What
+	if p.End != "" {
+		text += fmt.Sprintf(": %s in %.2f s", p.End, p.Took)
+	}
+	if p.Stood > 0 {
+		text += fmt.Sprintf(", it stood still for %.3f s", p.Stood)
+	}
+	if p.Why != "" {
+		text += fmt.Sprintf(" (%s)", p.Why)
+	}
+	return text
+}

@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/witness"
+)
+
+// A neighbour is the buddies of one agent, with a directory of the job, and what it tells
+// the first agent.
+type neighbour struct {
+	*buddies
+	index int
+	told  chan control.FromAgent
+	page  *witness.Page // as its processes have it
+}
+
+func neighbours(t *testing.T, n int) (all []*neighbour) {
+	authority, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	for i := range n {
+		issued, err := authority.Issue(identity.Agent, i, 1)
+		require.NoError(t, err)
+		own, err := issued.Open()
+		require.NoError(t, err)
+		x := &neighbour{index: i, told: make(chan control.FromAgent, 100)}
+		x.buddies, err = newBuddies(own, func(m control.FromAgent) { x.told <- m })
+		require.NoError(t, err)
+		t.Cleanup(x.buddies.close)
+		dir := t.TempDir()
+		require.NoError(t, x.home(dir))
+		x.page, err = witness.Open(dir)
+		require.NoError(t, err)
+		t.Cleanup(func() { x.page.Close() })
+		all = append(all, x)
+	}
+	return all
+}
+
+func (n *neighbour) asBuddy() control.Buddy {
+	return control.Buddy{Agent: n.index, Addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port()))}}
+}
+
+// file begins the choices of a life on n's host.
+func (n *neighbour) file(t *testing.T, rank, epoch int) *checkpoint.Determinants {
+	d, err := checkpoint.CreateDeterminants(filepath.Join(n.dir, fmt.Sprintf("choices-%d.%d", rank, epoch)))
+	require.NoError(t, err)
+	t.Cleanup(func() { d.Close() })
+	n.page.AddFile()
+	n.page.Record(1)
+	return d
+}
+
+// choose records choices from to before end.
+func (n *neighbour) choose(t *testing.T, d *checkpoint.Determinants, from, end uint64) {
+	for i := from; i < end; i++ {
+		require.NoError(t, d.Append(checkpoint.Determinant{Kind: 1, Source: -1, Count: 7, Seq: i, Value: 1 << 60}))
+		n.page.Record(1)
+	}
+}
+
+// witnessed waits until all is known to another host.
+func (n *neighbour) witnessed(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		n.page.Wake()
+		return n.page.Witnessed() >= n.page.Recorded()
+	}, 20*time.Second, time.Millisecond)
+}
+
+// knows requires that n knows choices from to before end of a life on another host.
+func (n *neighbour) knows(t *testing.T, rank, epoch int, from, end uint64) {
+	t.Helper()
+	d, err := checkpoint.OpenDeterminants(filepath.Join(n.dir, fmt.Sprintf("witness-%d.%d", rank, epoch)))
+	require.NoError(t, err)
+	defer d.Close()
+	next := from
+	for _, rec := range d.From(0) {
+		require.Equal(t, checkpoint.Determinant{Kind: 1, Source: -1, Count: 7, Seq: next, Value: 1 << 60}, rec)
+		next++
+	}
+	require.Equal(t, end, next)
+}
+
+func TestChoicesAreWitnessed(t *testing.T) {
+	n := neighbours(t, 3)
+	a, b, c := n[0], n[1], n[2]
+	first, second := a.file(t, 0, 1), a.file(t, 1, 1)
+	a.choose(t, first, 0, 10)
+	require.Less(t, a.page.Witnessed(), a.page.Recorded(), "nobody was named")
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	b.knows(t, 0, 1, 0, 10)
+	b.knows(t, 1, 1, 0, 0)
+	for i := uint64(0); i < 50; i++ {
+		a.choose(t, second, i, i+1)
+		a.choose(t, first, 10+i, 11+i)
+		a.witnessed(t)
+		b.knows(t, 1, 1, 0, i+1)
+		b.knows(t, 0, 1, 0, 11+i)
+	}
+
+	require.NoError(t, first.Truncate(40)) // a snapshot is covered
+	a.choose(t, first, 60, 70)
+	a.witnessed(t)
+	b.knows(t, 0, 1, 40, 70)
+
+	// Another buddy is told all, and only then does anything leave.
+	b.close()
+	a.choose(t, second, 50, 60)
+	a.page.Wake()
+	time.Sleep(20 * time.Millisecond)
+	require.Less(t, a.page.Witnessed(), a.page.Recorded(), "nobody can know it")
+	a.meet(c.asBuddy())
+	a.witnessed(t)
+	c.knows(t, 0, 1, 40, 70)
+	c.knows(t, 1, 1, 0, 60)
+
+	// Nobody is left, so nobody is waited for; and then there is somebody.
+	a.meet(control.Buddy{})
+	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == witness.Alone }, 10*time.Second, time.Millisecond)
+	a.choose(t, second, 60, 61)
+	a.meet(c.asBuddy())
+	a.choose(t, second, 61, 62)
+	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == a.page.Recorded() }, 10*time.Second, time.Millisecond)
+	a.witnessed(t)
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.heard[life{1, 1}].end() == 62
+	}, 10*time.Second, time.Millisecond)
+}
+
+// A buddy that cannot be told is said to be none.
+func TestChoicesThatCannotBeSent(t *testing.T) {
+	n := neighbours(t, 2)
+	a, b := n[0], n[1]
+	to := b.asBuddy()
+	b.close()
+	a.file(t, 0, 1)
+	a.meet(to)
+	select {
+	case m := <-a.told:
+		require.NotNil(t, m.Uncopied)
+		require.Equal(t, 1, m.Uncopied.Agent)
+		require.Equal(t, -1, m.Uncopied.Rank)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the first agent is not told")
+	}
+	require.Less(t, a.page.Witnessed(), a.page.Recorded())
+}
+
+// Choices are brought to where a rank goes on, from its host and from its buddy, and the
+// more complete ones count.
+func TestChoicesAreBrought(t *testing.T) {
+	n := neighbours(t, 3)
+	a, b, c := n[0], n[1], n[2]
+	d := a.file(t, 3, 5)
+	a.choose(t, d, 0, 30)
+	require.NoError(t, d.Truncate(10))
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
+	brought := func(agent int) {
+		t.Helper()
+		for {
+			select {
+			case m := <-c.told:
+				if m.Brought != nil {
+					require.Equal(t, control.Brought{Rank: 3, Agent: agent}, *m.Brought)
+					return
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("the first agent is not told")
+			}
+		}
+	}
+	brought(1)
+	c.knows(t, 3, 5, 10, 30)
+	require.NoError(t, d.Truncate(20))
+	a.choose(t, d, 30, 40)
+	a.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
+	brought(0)
+	c.knows(t, 3, 5, 20, 40)
+	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 6, To: c.asBuddy()}}) // of later lives nothing is known, and that is said
+	brought(1)
+}
+
+// Of an agent that is refused nothing counts any more.
+func TestChoicesOfAFencedAgent(t *testing.T) {
+	n := neighbours(t, 2)
+	a, b := n[0], n[1]
+	d := a.file(t, 0, 1)
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	b.fence(0)
+	a.choose(t, d, 0, 5)
+	a.page.Wake()
+	time.Sleep(100 * time.Millisecond)
+	require.Less(t, a.page.Witnessed(), a.page.Recorded())
+	b.knows(t, 0, 1, 0, 0)
+}

@@ -1,0 +1,91 @@
+package engine_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
+
+// A draft that is finished has what was sent before it, but for what was covered since.
+func TestADraftLacksWhatWasCoveredSince(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+	from, to := w.boxes[0], w.boxes[1]
+	sizes := []int{10, 300 << 10, 0, 70 << 10, 5000, 100 << 10, 3}
+	sent := 0
+	message := func(size int) {
+		buf := make([]byte, size)
+		r := to.Irecv(engine.Match{Peer: 0, Tag: 1}, buf)
+		require.NoError(t, from.Send(t.Context(), send, engine.Match{Peer: 1, Tag: 1}, pattern(size, sent), engine.Standard))
+		_, err := r.Wait(t.Context(), recv)
+		require.NoError(t, err)
+		sent++
+	}
+	round := func() {
+		for _, size := range sizes {
+			message(size)
+		}
+	}
+	logged := func(d *engine.Draft) (n int) {
+		for _, l := range d.Logged(nil) {
+			require.Equal(t, topology.Rank(1), l.Rank)
+			n += l.Bytes
+		}
+		return n
+	}
+	round()
+	_, covers, err := to.Capture() // the first round
+	require.NoError(t, err)
+	round()
+	d, _, err := from.Draft()
+	require.NoError(t, err)
+	whole, _, err := from.Capture()
+	require.NoError(t, err)
+	before := logged(d)
+	round()
+	require.Equal(t, before, logged(d), "what is sent later is not in it")
+	to.Covered(covers)
+	require.Eventually(t, func() bool { return logged(d) < before }, 5*time.Second, time.Millisecond)
+
+	c, err := engine.ParseCapsule(d.Finish())
+	require.NoError(t, err)
+	all, err := engine.ParseCapsule(whole)
+	require.NoError(t, err)
+	n := uint64(len(sizes))
+	require.Equal(t, 2*n, c.Streams[0].Sent)
+	require.Equal(t, numbers(all), append(upTo(n), numbers(c)...))
+	require.Equal(t, upTo(2 * n)[n:], numbers(c))
+}
+
+// upTo is 1 … n.
+func upTo(n uint64) (all []uint64) {
+	for i := range n {
+		all = append(all, i+1)
+	}
+	return all
+}
+
+// numbers is those of the messages in the log of a capsule with one stream.
+func numbers(c *engine.Capsule) (all []uint64) {
+	s := &c.Streams[0]
+	for _, m := range s.Log {
+		all = append(all, m.Header.Seq)
+	}
+	for rest := bytes.Join(s.Past, nil); len(rest) > 0; {
+		var h wire.Header
+		if err := h.Parse(rest[4:]); err != nil {
+			panic(err)
+		}
+		all = append(all, h.Seq)
+		rest = rest[4+wire.HeaderLen+int(binary.LittleEndian.Uint32(rest)):]
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,120 @@
+package engine_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/mem"
+)
+
+// An alarm counts how often connections are asked to wake somebody.
+type alarm struct {
+	transport.Endpoint
+	armed atomic.Int64
+}
+
+type alarmed struct {
+	transport.Conn
+	by *alarm
+}
+
+func (a *alarm) Dial(ctx context.Context, to transport.Addr) (transport.Conn, error) {
+	return a.watch(a.Endpoint.Dial(ctx, to))
+}
+
+func (a *alarm) Accept(ctx context.Context) (transport.Conn, error) {
+	return a.watch(a.Endpoint.Accept(ctx))
+}
+
+func (a *alarm) watch(c transport.Conn, err error) (transport.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &alarmed{c, a}, nil
+}
+
+func (c *alarmed) Arm(wake func()) {
+	c.by.armed.Add(1)
+	c.Conn.Arm(wake)
+}
+
+// While a goroutine sleeps, who stops polling has to have the connections wake somebody,
+// which costs more than the message. For one that is patient they need not.
+func TestPatientCallsAreNoBurden(t *testing.T) {
+	patience := &engine.Call{Op: "Recv", Patient: true}
+	const late, rounds = 9, 1000
+	for _, c := range []struct {
+		name  string
+		call  *engine.Call
+		often bool
+	}{{"patient", patience, false}, {"not patient", recv, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			network := mem.NewNetwork(mem.Options{})
+			a := new(alarm)
+			w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
+				if process != 0 {
+					ep, err := network.Listen("1")
+					require.NoError(t, err)
+					return ep
+				}
+				ep, err := network.Listen("0")
+				require.NoError(t, err)
+				a.Endpoint = ep
+				return a
+			}, 1, 1)
+			w.ring(t, 8, 0)
+			came := make(chan error)
+			go func() {
+				_, err := w.boxes[0].Recv(t.Context(), c.call, engine.Match{Peer: 1, Tag: late}, nil)
+				came <- err
+			}()
+			require.Eventually(t, func() bool { return len(w.boxes[0].Waits()) == 1 }, 10*time.Second, time.Millisecond)
+			before := a.armed.Load()
+			for range rounds { // nobody waits here: a look, and away
+				r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
+				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
+				for done := false; !done; {
+					var err error
+					_, done, err = r.Test()
+					require.NoError(t, err)
+				}
+			}
+			armed := a.armed.Load() - before
+			require.Equal(t, c.often, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
+			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
+			require.NoError(t, <-came)
+		})
+	}
+}
+
+// One who is patient is woken at once where nobody else polls, time and again.
+func TestPatientCallsAreWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		patience := &engine.Call{Op: "Recv", Patient: true}
+		w := newWorld(t, engine.Config{}, 1, 1)
+		w.ring(t, 8, 0)
+		came := make(chan time.Time)
+		go func() {
+			for range 5 {
+				_, err := w.boxes[0].Recv(t.Context(), patience, engine.Match{Peer: 1}, nil)
+				require.NoError(t, err)
+				came <- time.Now()
+			}
+		}()
+		time.Sleep(time.Second)
+		for range 5 {
+			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, nil, engine.Standard)) // wakes it in vain
+			time.Sleep(time.Millisecond)
+			sent := time.Now()
+			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
+			require.Equal(t, sent, <-came)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package engine_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
+)
+
+// A notary is a Ledger that knows what it is told.
+type notary struct{ recorded, witnessed, woken atomic.Uint64 }
+
+func (n *notary) Recorded() uint64  { return n.recorded.Load() }
+func (n *notary) Witnessed() uint64 { return n.witnessed.Load() }
+func (n *notary) Wake()             { n.woken.Add(1) }
+
+// reaches tells whether a message from rank 0 with that tag is at another.
+func reaches(b *engine.Box, tag int32) bool {
+	_, here := b.Iprobe(engine.Match{Peer: 0, Tag: tag})
+	return here
+}
+
+// What is sent to a process of another host waits until the choices before it are known
+// elsewhere, and comes in order; to a neighbour it goes at once.
+func TestMessagesWaitForTheWitness(t *testing.T) {
+	for name, listen := range networks {
+		for _, size := range []int{100, 300 << 10} {
+			t.Run(fmt.Sprintf("%s, %d bytes", name, size), func(t *testing.T) {
+				n := new(notary)
+				w := newWorldOn(t, engine.Config{Keep: true, Replay: true, Witness: n}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1, 1)
+				w.engines[0].SetFar(1)
+				far, near := w.boxes[1], w.boxes[2]
+				var sends []engine.Request
+				put := func(to *engine.Box, tag int32, i int) {
+					sends = append(sends, w.boxes[0].Isend(engine.Match{Peer: to.Rank(), Tag: tag}, pattern(size, i), engine.Standard))
+				}
+				take := func(b *engine.Box, tag int32, i int) {
+					buf := make([]byte, size)
+					_, err := b.Recv(t.Context(), recv, engine.Match{Peer: 0, Tag: tag}, buf)
+					require.NoError(t, err)
+					require.Equal(t, pattern(size, i), buf)
+				}
+				put(far, 1, 1)
+				take(far, 1, 1) // nothing was chosen yet
+				require.Zero(t, n.woken.Load())
+
+				n.recorded.Store(1)
+				put(far, 2, 2)
+				n.recorded.Store(2)
+				put(far, 2, 3)
+				put(near, 2, 4)
+				take(near, 2, 4)
+				for range 20 {
+					require.False(t, reaches(far, 2))
+					time.Sleep(time.Millisecond)
+				}
+				require.Positive(t, n.woken.Load())
+				n.witnessed.Store(1)
+				take(far, 2, 2)
+				for range 20 {
+					require.False(t, reaches(far, 2))
+					time.Sleep(time.Millisecond)
+				}
+				n.witnessed.Store(2)
+				take(far, 2, 3)
+				for _, r := range sends {
+					_, err := r.Wait(t.Context(), recv)
+					require.NoError(t, err)
+				}
+			})
+		}
+	}
+}
+
+// That a synchronous send was received tells of a choice of its receiver.
+func TestSynchronousSendsWaitForTheWitness(t *testing.T) {
+	for name, listen := range networks {
+		t.Run(name, func(t *testing.T) {
+			n := new(notary)
+			w := newWorldOn(t, engine.Config{Keep: true, Replay: true, Witness: n}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
+			w.engines[1].SetFar(0)
+			r := w.boxes[0].Isend(engine.Match{Peer: 1}, []byte("sync"), engine.Synchronous)
+			n.recorded.Store(1)
+			_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, make([]byte, 4))
+			require.NoError(t, err)
+			for range 20 {
+				_, done, err := r.Test()
+				require.NoError(t, err)
+				require.False(t, done)
+				time.Sleep(time.Millisecond)
+			}
+			n.witnessed.Store(1)
+			_, err = r.Wait(t.Context(), recv)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// What a neighbour has had is not for another host before the choices are known: a rank
+// that moves away is sent it again.
+func TestWhatIsRepeatedWaitsForTheWitness(t *testing.T) {
+	n := new(notary)
+	w := newWorld(t, engine.Config{Keep: true, Replay: true, Witness: n}, 1, 1, 0)
+	w.engines[0].SetFar(2)
+	n.recorded.Store(1)
+	require.NoError(t, w.boxes[0].Send(t.Context(), send, engine.Match{Peer: 1}, []byte("near"), engine.Standard))
+	buf := make([]byte, 4)
+	_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, buf)
+	require.NoError(t, err)
+	// The process of rank 1 is lost; it begins again in process 2.
+	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
+	w.fabrics[0].Fence(1)
+	w.fabrics[2].Fence(1)
+	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), lost)
+	require.NoError(t, err)
+	w.engines[0].Place(2, lost)
+	for range 20 {
+		require.False(t, reaches(b, 0))
+		time.Sleep(time.Millisecond)
+	}
+	n.witnessed.Store(1)
+	_, err = b.Recv(t.Context(), recv, engine.Match{Peer: 0}, buf)
+	require.NoError(t, err)
+	require.Equal(t, "near", string(buf))
+}

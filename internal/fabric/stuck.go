@@ -1,0 +1,49 @@
+package fabric
+
+import (
+	"time"
+
+	"github.com/mpiv/mpiv/transport"
+)
+
+// A Stuck process is one to which nothing gets.
+type Stuck struct {
+	Process int
+	For     time.Duration // at least
+	TCP     []string      // host:port where it listens
+}
+
+// Stuck is the processes to which this one has something to send, and of which nothing was
+// acknowledged for that long, or to which there is no connection now.
+func (f *Fabric) Stuck(long time.Duration) (all []Stuck) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for process, p := range f.pairs {
+		if p == nil || p.policy == nil || p.fenced {
+			continue
+		}
+		i := f.engine.Link(process)
+		s := Stuck{Process: process}
+		switch m, measured := i.Conn.(transport.Measured); {
+		case i.Conn == nil && !i.Wanted:
+			continue
+		case i.Conn == nil:
+		case measured:
+			if path := m.Path(); path.Unacked > 0 {
+				s.For = path.Stalled
+			}
+		case i.Outstanding:
+			s.For = p.last.Silent
+		}
+		if i.Conn != nil && s.For < long {
+			continue
+		}
+		for _, c := range p.candidates {
+			if c.remote.Network() == "tcp" {
+				s.TCP = append(s.TCP, c.remote.Local())
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,79 @@
+package process
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/engine"
+)
+
+func message(index uint32, seq, after uint64) checkpoint.Determinant {
+	return determinantOf(engine.Choice{Kind: engine.ChoseMessage, Index: index, Source: 1, Seq: seq}, after)
+}
+
+func outcome(index uint32, seq, after uint64) checkpoint.Determinant {
+	return determinantOf(engine.Choice{Kind: engine.ChoseOutcome, Index: index, Seq: seq}, after)
+}
+
+func mark(number uint64, posts, polls uint32) checkpoint.Determinant {
+	return checkpoint.Determinant{Kind: kindSnapshot, Value: number, Seq: uint64(posts)<<32 | uint64(polls)}
+}
+
+func choicesOf(posts, polls map[uint32]uint64) map[engine.Choice]bool {
+	all := map[engine.Choice]bool{}
+	for i, seq := range posts {
+		all[engine.Choice{Kind: engine.ChoseMessage, Index: i, Source: 1, Seq: seq}] = true
+	}
+	for i, seq := range polls {
+		all[engine.Choice{Kind: engine.ChoseOutcome, Index: i, Seq: seq}] = true
+	}
+	return all
+}
+
+// Choices after a later snapshot are numbered on from those before it, however old the
+// snapshot is from which the rank goes on.
+func TestChoicesSince(t *testing.T) {
+	all := []checkpoint.Determinant{
+		message(1, 11, 4), outcome(2, 12, 4),
+		mark(5, 3, 7), // two receives more than were recorded, and five decisions
+		message(1, 21, 5), outcome(1, 22, 5),
+		mark(6, 1, 1),
+		message(2, 31, 6),
+	}
+	for _, c := range []struct {
+		name         string
+		number       uint64
+		posts, polls map[uint32]uint64
+	}{
+		{"the oldest", 4, map[uint32]uint64{1: 11, 4: 21, 6: 31}, map[uint32]uint64{2: 12, 8: 22}},
+		{"one between", 5, map[uint32]uint64{1: 21, 3: 31}, map[uint32]uint64{1: 22}},
+		{"the newest", 6, map[uint32]uint64{2: 31}, nil},
+		{"one that is not marked yet", 7, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := map[engine.Choice]bool{}
+			for _, x := range choicesSince(all, c.number) {
+				got[x] = true
+			}
+			require.Equal(t, choicesOf(c.posts, c.polls), got)
+			// The next life finds the same, from here and from before.
+			next := goingOn(all, c.number)
+			for from := uint64(4); from <= c.number; from++ {
+				require.ElementsMatch(t, choicesSince(all, from), choicesSince(next, from), "since snapshot %d", from)
+			}
+		})
+	}
+}
+
+// Marks of lives that ended before do not count for what follows.
+func TestGoingOnForgetsLaterSnapshots(t *testing.T) {
+	next := goingOn([]checkpoint.Determinant{message(1, 11, 4), mark(5, 1, 0), message(1, 21, 5)}, 4)
+	next = append(next, message(3, 31, 4), mark(5, 3, 0), message(1, 41, 5)) // what this life does
+	got := map[engine.Choice]bool{}
+	for _, x := range choicesSince(next, 4) {
+		got[x] = true
+	}
+	require.Equal(t, choicesOf(map[uint32]uint64{1: 11, 2: 21, 3: 31, 4: 41}, nil), got)
+}

@@ -1,0 +1,109 @@
+package mpiv
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+func TestRsend(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		for _, n := range []int{0, 1, 50_000} {
+			if c.Rank() == 1 {
+				into := make([]int, n)
+				r := Irecv(c, into, 0, 2)
+				if err := Barrier(ctx, c); err != nil {
+					return err
+				}
+				if s, err := r.Wait(ctx); err != nil || s.Count != n || n > 0 && into[n-1] != n {
+					return fmt.Errorf("Wait of %d elements that Rsend sent: %+v, %w", n, s, err)
+				}
+				continue
+			}
+			data := make([]int, n)
+			if n > 0 {
+				data[n-1] = n
+			}
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+			if err := Rsend(ctx, c, data, 1, 2); err != nil {
+				return err
+			}
+		}
+		if err := Rsend(ctx, c, []int{1}, 2, 0); !isError(err, ErrRank) {
+			return fmt.Errorf("Rsend to rank 2 of 2 = %v, want ErrRank", err)
+		}
+		return Rsend(ctx, c, []int{1}, ProcNull, 0)
+	})
+}
+
+// A message that Mprobe took is received by Imrecv alone, and once; what came after it
+// goes to other receives.
+func TestImrecv(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		for _, n := range []int{1, 50_000} {
+			if c.Rank() == 0 {
+				first, second := make([]int, n), make([]int, n)
+				first[n-1], second[n-1] = 1, 2
+				rs := []Request{Isend(c, first, 1, 3), Isend(c, second, 1, 3)}
+				if err := Waitall(ctx, rs, nil); err != nil {
+					return err
+				}
+				continue
+			}
+			m, s, err := Mprobe(ctx, c, AnySource, 3)
+			if err != nil || s.Bytes != 8*n {
+				return fmt.Errorf("Mprobe = %+v, %w, want %d bytes", s, err, 8*n)
+			}
+			later, taken := make([]int, n), make([]int, n)
+			if _, err := Recv(ctx, c, later, 0, 3); err != nil {
+				return err
+			}
+			r := Imrecv(m, taken)
+			if s, err := r.Wait(ctx); err != nil || s != (Status{Source: 0, Tag: 3, Count: n, Bytes: 8 * n}) {
+				return fmt.Errorf("Wait of Imrecv = %+v, %w", s, err)
+			}
+			if taken[n-1] != 1 || later[n-1] != 2 {
+				return fmt.Errorf("Imrecv got message %d, and Recv %d, want 1 and 2", taken[n-1], later[n-1])
+			}
+			again := Imrecv(m, taken)
+			if _, err := again.Wait(ctx); !isError(err, ErrRequest) {
+				return fmt.Errorf("a second Imrecv = %v, want ErrRequest", err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestImrecvThatDoesNotFit(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 0 {
+			return Send(ctx, c, []int{1, 2, 3}, 1, 0)
+		}
+		m, _, err := Mprobe(ctx, c, 0, 0)
+		if err != nil {
+			return err
+		}
+		into := []int{0, 0, 9}
+		r := Imrecv(m, into[:2])
+		if s, err := r.Wait(ctx); !isError(err, ErrTruncate) || s.Bytes != 24 || into[2] != 9 || into[1] != 2 {
+			return fmt.Errorf("Wait = %+v, %v with %v, want ErrTruncate and the first two elements", s, err, into)
+		}
+		return nil
+	})
+}
+
+func TestImrecvFromNobody(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		m, _, err := Mprobe(ctx, c, ProcNull, 0)
+		if err != nil {
+			return err
+		}
+		r := Imrecv(m, []int{5})
+		if s, err := r.Wait(ctx); err != nil || s != nullStatus {
+			return fmt.Errorf("Wait = %+v, %w, want %+v", s, err, nullStatus)
+		}
+		return nil
+	})
+}

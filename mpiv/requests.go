@@ -1,0 +1,201 @@
+package mpiv
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/trace"
+)
+
+// Waitable is what a program waits for: a [Request], or a [Persistent], which
+// after that may be started again.
+type Waitable interface{ Request | *Persistent }
+
+// request is what of r is under way.
+func request[R Waitable](r *R) *Request {
+	switch r := any(r).(type) {
+	case *Request:
+		return r
+	case **Persistent:
+		return &(*r).r
+	}
+	panic("a Waitable is a Request or a *Persistent")
+}
+
+// Waitall waits for all of rs. Where statuses is not nil it has the length of
+// rs and gets their Statuses. The error joins those of all that failed.
+//
+// Requests that never began, for their arguments were wrong, end it at once;
+// the others may then wait for what never comes, and stay under way.
+func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
+	var errs error
+	for i := range rs {
+		r := request(&rs[i])
+		if r.odd != nil && r.odd.err != nil {
+			_, err := r.early()
+			errs = errors.Join(errs, err)
+		}
+	}
+	if errs != nil {
+		return errs
+	}
+	var bin engine.Bin
+	for i := range rs {
+		r := request(&rs[i])
+		s, err := r.waitBin(ctx, &callWaitall, &bin)
+		if statuses != nil {
+			statuses[i] = s
+		}
+		if err != nil {
+			errs = errors.Join(errs, err)
+		}
+	}
+	bin.Empty()
+	return errs
+}
+
+// Testall is Waitall if all of rs are done; otherwise it is false and changes
+// none.
+func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
+	progress(rs)
+	for i := range rs {
+		r := request(&rs[i])
+		if !r.done() {
+			return false, r.raised("Testall")
+		}
+	}
+	return true, Waitall(context.Background(), rs, statuses)
+}
+
+// Waitany waits until one of rs is done, and ends it. The index is -1 if all
+// are zero.
+func Waitany[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+	for i := range rs {
+		r := request(&rs[i])
+		if c := r.c; c != nil && c.box.Chooses() {
+			return waitanyChosen(ctx, rs, c.box)
+		}
+	}
+	return waitanyFree(ctx, rs)
+}
+
+// waitanyChosen is Waitany where what comes out is recorded.
+func waitanyChosen[R Waitable](ctx context.Context, rs []R, b *engine.Box) (int, Status, error) {
+	if before, known := b.Decide(); known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
+		i := int(before.Seq - 1)
+		s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+		return i, s, err
+	}
+	i, s, err := waitanyFree(ctx, rs)
+	if i >= 0 {
+		b.Decided(0, uint64(i)+1)
+	}
+	return i, s, err
+}
+
+func waitanyFree[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+	all := make([]engine.Request, len(rs))
+	var c *Comm
+	for i := range rs {
+		r := request(&rs[i])
+		if r.c != nil && r.r.Null() {
+			s, err := r.early()
+			return i, s, err
+		}
+		if all[i] = r.r; c == nil {
+			c = r.c
+		}
+	}
+	var span trace.Span
+	if c != nil {
+		span = c.state.span()
+	}
+	i, err := engine.WaitAny(ctx, &callWaitany, all)
+	span.End(trace.Record{Op: callWaitany.Op})
+	if err != nil {
+		return -1, Status{}, c.fail("Waitany", -1, -1, err)
+	}
+	if i < 0 {
+		return -1, Status{Source: AnySource, Tag: AnyTag}, nil
+	}
+	s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+	return i, s, err
+}
+
+// Testany is Waitany without waiting: false if none is done. With all zero it
+// is true, with the index -1.
+func Testany[R Waitable](rs []R) (int, Status, bool, error) {
+	progress(rs)
+	zero := true
+	for i := range rs {
+		r := request(&rs[i])
+		if *r == (Request{}) {
+			continue
+		}
+		zero = false
+		if r.done() {
+			s, err := r.waitAs(context.Background(), &engine.Call{Op: "Testany"})
+			return i, s, true, err
+		}
+		if err := r.raised("Testany"); err != nil {
+			return i, Status{}, false, err
+		}
+	}
+	return -1, Status{Source: AnySource, Tag: AnyTag}, zero, nil
+}
+
+// Waitsome waits until at least one of rs is done, and ends all that are. The
+// indexes are those of the ended, none if all were zero; statuses, where not
+// nil, gets their Statuses from its start.
+func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int, error) {
+	i, s, err := Waitany(ctx, rs)
+	if i < 0 {
+		return nil, err
+	}
+	done := []int{i}
+	if statuses != nil {
+		statuses[0] = s
+	}
+	more, moreErr := Testsome(rs, tail(statuses, 1))
+	return append(done, more...), errors.Join(err, moreErr)
+}
+
+func tail(s []Status, n int) []Status {
+	if s == nil {
+		return nil
+	}
+	return s[n:]
+}
+
+// Testsome ends those of rs that are done, which may be none.
+func Testsome[R Waitable](rs []R, statuses []Status) ([]int, error) {
+	progress(rs)
+	var done []int
+	var errs error
+	for i := range rs {
+		r := request(&rs[i])
+		if *r == (Request{}) || !r.done() {
+			errs = errors.Join(errs, r.raised("Testsome"))
+			continue
+		}
+		s, err := r.waitAs(context.Background(), &engine.Call{Op: "Testsome"})
+		if statuses != nil {
+			statuses[len(done)] = s
+		}
+		done = append(done, i)
+		errs = errors.Join(errs, err)
+	}
+	return done, errs
+}
+
+// progress moves messages once for the ranks of rs.
+func progress[R Waitable](rs []R) {
+	for i := range rs {
+		r := request(&rs[i])
+		if r.c != nil {
+			r.c.box.Engine().Progress()
+			return
+		}
+	}
+}
