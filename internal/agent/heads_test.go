@@ -171,20 +171,24 @@ func TestInputAndOutputUnderAnotherHead(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&want, "line %d\n", i)
 	}
-	half := want.Len() / 2
-	led := make(chan bool)
+	all := want.String()
+	third := len(all) / 3
+	start, led := make(chan bool), make(chan bool)
 	go func() {
-		io.WriteString(w, want.String()[:half])
+		io.WriteString(w, all[:third])
+		<-start
+		io.WriteString(w, all[third:2*third]) // while another takes over
 		<-led
-		io.WriteString(w, want.String()[half:])
+		io.WriteString(w, all[2*third:])
 		w.Close()
 	}()
 	errs.await(t, "is known to 3 agents", 1)
 	errs.await(t, "ranks start", 1)
-	close(led)
+	close(start)
 	_, err = Ask(dir, Question{Op: "drain", Host: "here"})
 	require.NoError(t, err, "%s", errs)
+	errs.await(t, "leads the job from now on", 1)
+	close(led)
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
-	require.Contains(t, errs.String(), "leads the job from now on")
-	require.True(t, want.String() == out.String(), "%d bytes came of %d", len(out.String()), want.Len())
+	require.True(t, all == out.String(), "%d bytes came of %d", len(out.String()), len(all))
 }

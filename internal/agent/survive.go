@@ -340,18 +340,12 @@ func (a *Agent) processOf(rank int) *process {
 func (a *Agent) arrived(p *process, m control.Arrived) {
 	mv := a.survival.moving[m.Rank]
 	if mv != nil && mv.to == p && mv.epoch == m.Epoch && !m.Whole {
-		mv.came, a.survival.changed = true, time.Now()
-		a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.Epoch}})
+		a.survival.changed = time.Now()
 		if m.Saved != nil {
 			a.savedBefore(m.Rank, *m.Saved)
 		}
-		mv.from.ranks = slices.DeleteFunc(mv.from.ranks, func(r int) bool { return r == m.Rank })
-		p.ranks = []int{m.Rank}
-		a.survival.homes[life{m.Rank, m.Epoch}] = p.host
-		a.survival.past[m.Rank] = append(a.survival.past[m.Rank], m.Epoch)
-		a.emitOf(p, events.Event{Kind: events.RankMoved, Rank: new(m.Rank), Text: "it was moved", Moved: &events.Moved{From: mv.from.index, Epoch: m.Epoch}})
-		for _, q := range a.members() {
-			q.send(control.Message{Place: &control.Place{Epoch: m.Epoch, Ranks: []control.Placement{{Rank: m.Rank, Process: p.index}}}})
+		if !mv.came { // or the head before has written so
+			a.came(mv)
 		}
 		return
 	}
@@ -374,6 +368,20 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 			a.placed(m.Rank, p)
 		}
 		a.goOn() // a process is free
+	}
+}
+
+// came makes the process that m goes to the one that has the rank.
+func (a *Agent) came(m *move) {
+	m.came = true
+	a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.epoch}})
+	m.from.ranks = slices.DeleteFunc(m.from.ranks, func(r int) bool { return r == m.rank })
+	m.to.ranks = []int{m.rank}
+	a.survival.homes[life{m.rank, m.epoch}] = m.to.host
+	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
+	a.emitOf(m.to, events.Event{Kind: events.RankMoved, Rank: new(m.rank), Text: "it was moved", Moved: &events.Moved{From: m.from.index, Epoch: m.epoch}})
+	for _, q := range a.members() {
+		q.send(control.Message{Place: &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: m.rank, Process: m.to.index}}}})
 	}
 }
 

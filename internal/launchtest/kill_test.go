@@ -3,6 +3,10 @@
 package launchtest
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +44,24 @@ func killed(t *testing.T, pids []int) {
 	for _, pid := range pids {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
+}
+
+// withoutChildren is pids less those whose parent is one of them.
+func withoutChildren(t *testing.T, pids []int) (parents []int) {
+	t.Helper()
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		require.NoError(t, err)
+		_, after, _ := bytes.Cut(stat, []byte(") ")) // what comes before is its name
+		var state string
+		var parent int
+		_, err = fmt.Sscan(string(after), &state, &parent)
+		require.NoError(t, err)
+		if !slices.Contains(pids, parent) {
+			parents = append(parents, pid)
+		}
+	}
+	return parents
 }
 
 func TestAgentKilled(t *testing.T) {
