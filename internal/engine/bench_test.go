@@ -1,14 +1,18 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 	"github.com/mpiv/mpiv/transport/rdma/shm"
@@ -98,5 +102,43 @@ func BenchmarkRate(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(window*b.N), "ns/message")
 		})
+	}
+}
+
+// BenchmarkBesideSleeper is a round trip between two processes, alone, and while another
+// goroutine of each waits for a message that does not come.
+func BenchmarkBesideSleeper(b *testing.B) {
+	const never = 9
+	for _, network := range []string{"shm", "tcp"} {
+		for _, sleepers := range []int{0, 1} {
+			b.Run(fmt.Sprintf("%s/8B/%d", network, sleepers), func(b *testing.B) {
+				w := newWorldOn(b, engine.Config{Keep: true}, func(p int) transport.Endpoint { return networks[network](b, p) }, 1, 1)
+				var asleep sync.WaitGroup
+				defer asleep.Wait()
+				ctx, stop := context.WithCancel(b.Context())
+				defer stop()
+				for i, box := range w.boxes {
+					for range sleepers {
+						asleep.Go(func() { box.Recv(ctx, recv, engine.Match{Peer: topology.Rank(1 - i), Tag: never}, nil) })
+						require.Eventually(b, func() bool { return len(box.Waits()) == 1 }, 10*time.Second, time.Millisecond)
+					}
+				}
+				out, in := make([]byte, 8), make([]byte, 8)
+				message := func(from, to int) {
+					r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
+					if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := r.Wait(b.Context(), recv); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for b.Loop() {
+					message(0, 1)
+					message(1, 0)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/message")
+			})
+		}
 	}
 }

@@ -160,6 +160,8 @@ type Engine struct {
 	leftTo  []int      // processes to which ranks have left this one; guarded by polling
 	learned uint32     // counts the maps that it was told, in whatever order; guarded by polling
 	polls   uint32     // counts those who polled; written while polling is held
+	leftAt  time.Time  // when who polled last left, where goroutines slept; guarded by polling
+	inARow  int        // of such, those that came soon after each other; guarded by polling
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	boxes   atomic.Pointer[[]*Box]  // of this process, by rank ascending, its envoy not among them; replaced as a whole while polling is held

@@ -46,15 +46,17 @@ func (c *alarmed) Arm(wake func()) {
 }
 
 // While a goroutine sleeps, who stops polling has to have the connections wake somebody,
-// which costs more than the message. For one that is patient they need not.
-func TestPatientCallsAreNoBurden(t *testing.T) {
+// which costs more than the message. For one that is patient they need not, nor where
+// others come to poll all the time.
+func TestSleepersAreNoBurden(t *testing.T) {
 	patience := &engine.Call{Op: "Recv", Patient: true}
 	const late, rounds = 9, 1000
 	for _, c := range []struct {
 		name  string
 		call  *engine.Call
-		often bool
-	}{{"patient", patience, false}, {"not patient", recv, true}} {
+		pause time.Duration // between two messages
+		armed bool          // for most of them
+	}{{"patient", patience, 300 * time.Microsecond, false}, {"not patient", recv, 300 * time.Microsecond, true}, {"not patient, and others poll all the time", recv, 0, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			network := mem.NewNetwork(mem.Options{})
 			a := new(alarm)
@@ -78,6 +80,8 @@ func TestPatientCallsAreNoBurden(t *testing.T) {
 			require.Eventually(t, func() bool { return len(w.boxes[0].Waits()) == 1 }, 10*time.Second, time.Millisecond)
 			before := a.armed.Load()
 			for range rounds { // nobody waits here: a look, and away
+				for began := time.Now(); time.Since(began) < c.pause; {
+				}
 				r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
 				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
 				for done := false; !done; {
@@ -87,7 +91,7 @@ func TestPatientCallsAreNoBurden(t *testing.T) {
 				}
 			}
 			armed := a.armed.Load() - before
-			require.Equal(t, c.often, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
+			require.Equal(t, c.armed, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
 			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
 			require.NoError(t, <-came)
 		})
@@ -116,5 +120,40 @@ func TestPatientCallsAreWoken(t *testing.T) {
 			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
 			require.Equal(t, sent, <-came)
 		}
+	})
+}
+
+// Who sleeps while others poll all the time is woken some milliseconds after they have
+// stopped, and from then on at once.
+func TestSleepersAreWokenWhenOthersStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late, rounds, soon = 9, 1000, 10 * time.Millisecond
+		w := newWorld(t, engine.Config{}, 1, 1)
+		w.ring(t, 8, 0)
+		came := make(chan time.Time)
+		go func() {
+			for range 2 {
+				_, err := w.boxes[0].Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: late}, nil)
+				require.NoError(t, err)
+				came <- time.Now()
+			}
+		}()
+		synctest.Wait()
+		for range rounds {
+			r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
+			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
+			for done := false; !done; {
+				var err error
+				_, done, err = r.Test()
+				require.NoError(t, err)
+			}
+		}
+		sent := time.Now()
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
+		require.LessOrEqual(t, (<-came).Sub(sent), soon)
+		time.Sleep(time.Second)
+		sent = time.Now()
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
+		require.Equal(t, sent, <-came)
 	})
 }

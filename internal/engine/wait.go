@@ -242,7 +242,7 @@ func (e *Engine) Progress() {
 }
 
 // leave gives up polling. If goroutines sleep, the connections are armed, so
-// that somebody goes on when something comes.
+// that somebody goes on when something comes, unless others come to poll all the time.
 func (e *Engine) leave() {
 	for _, l := range *e.active.Load() {
 		if l.ackSoon {
@@ -255,12 +255,34 @@ func (e *Engine) leave() {
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
 	}
+	often := e.parked.Load() != 0 && e.often()
 	e.polling.Unlock()
 	barrier.Light()
-	if e.parked.Load() != 0 {
+	if !often && e.parked.Load() != 0 {
 		e.seeToParked()
 	}
 }
+
+// often tells whether callers poll in such quick succession that it would cost them more
+// to have somebody else woken each time they leave than it helps who sleeps: the next of
+// them is there before that. When they end, watch finds that nobody polls. Polling is held.
+func (e *Engine) often() bool {
+	now := time.Now()
+	gap := now.Sub(e.leftAt)
+	e.leftAt = now
+	if gap > oftenGap {
+		e.inARow = 0
+	} else if e.inARow < oftenRow {
+		e.inARow++
+	}
+	return e.inARow == oftenRow
+}
+
+// How callers come often: so many in a row, each at most so long after the one before.
+const (
+	oftenGap = 200 * time.Microsecond
+	oftenRow = 32
+)
 
 // seeToParked has somebody woken for who sleeps, if nobody polls for them.
 func (e *Engine) seeToParked() {
@@ -307,7 +329,7 @@ func (e *Engine) wake() {
 
 // watch looks after the connections while no caller does. It polls when one of
 // them calls wake, and arms them when nobody has polled for a while, so that
-// others are not held up by a program that computes.
+// others, and who sleeps here, are not held up by a program that computes.
 func (e *Engine) watch() {
 	select {
 	case <-e.ready:
