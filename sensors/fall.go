@@ -67,6 +67,11 @@ func (f *fall) observe(r Reading, short, spread float64) depth {
 	return f.depths[best]
 }
 
+// most is the sum that says most.
+func (f *fall) most() float64 {
+	return max(f.depths[0].sum, f.depths[1].sum, f.depths[2].sum)
+}
+
 // fade takes evidence away while messages get through and tell nothing else: four times
 // as slowly as readings of a path that is well.
 func (f *fall) fade(busy time.Duration) {

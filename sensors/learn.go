@@ -18,7 +18,7 @@ func (w *Watch) learn(k key, l *watched, r Reading) {
 		return
 	}
 	for _, name := range []string{r.Link.From, r.Link.To} {
-		if h := w.hosts[name]; h.Flooded && r.At.Sub(h.At) < hostFresh {
+		if h := w.fresh(name, r.At); h != nil && h.Flooded {
 			w.hold(k, l, r.At, name+" is flooded")
 			return
 		}
@@ -150,10 +150,23 @@ func (w *Watch) leave(k key, l *watched) {
 // group is what links are compared within.
 func (k key) group() key { return key{Link{Network: k.link.Network}, k.size} }
 
+// ripen gives readings to the noise, some time after they came: those of a fall that is about
+// to be noticed would hide it.
+func (l *watched) ripen(r Reading) {
+	n := 0
+	for n < len(l.young) && r.At.Sub(l.young[n].at) >= ripeAfter {
+		y := l.young[n]
+		l.noise.observe(y.x, float64(y.busy)/float64(unit))
+		n++
+	}
+	l.young = append(l.young[:0], l.young[n:]...)
+	l.young = append(l.young, sample{at: r.At, x: r.rate(), busy: r.Busy})
+}
+
 // follow keeps the noise and lets the promise drift while a link does well. A link that
 // delivers more than twice its promise, sustained, was learned in a bad moment: it is
 // learned anew, and nothing is promised until then.
-func (w *Watch) follow(k key, l *watched, r Reading) {
+func (w *Watch) follow(k key, l *watched, r Reading, shared bool) {
 	p := &l.promise
 	over := r.rate() - math.Log(p.Rate)
 	if !r.Limited && over < 0 {
@@ -168,14 +181,13 @@ func (w *Watch) follow(k key, l *watched, r Reading) {
 		*p = Promise{Link: p.Link, Size: p.Size}
 		return
 	}
-	for _, d := range l.fall.depths {
-		if d.sum > followMost {
-			return
-		}
+	if l.fall.most() > followMost || shared && l.share.most() > followMost {
+		l.young = l.young[:0]
+		return
 	}
 	weight := float64(r.Busy) / float64(unit)
 	if r.Limited {
-		l.noise.observe(r.rate(), weight)
+		l.ripen(r)
 	}
 	if l.byHand {
 		return

@@ -123,8 +123,11 @@ type HostState struct {
 	Steal     float64 // share that its hypervisor gave to others
 	Throttled float64 // share of the time in which a quota held the job up
 	Pressure  float64 // share of the time in which some task waited for a processor
-	Foreign   float64 // bytes a second, in and out, that are not this job's
-	Flooded   bool    // foreign traffic is far above what is usual
+
+	ForeignIn  float64 // bytes a second that it receives and are not this job's
+	ForeignOut float64 // and that it sends
+
+	Flooded bool // foreign traffic is far above what is usual
 }
 
 func (h HostState) String() string {
@@ -140,7 +143,7 @@ func (h HostState) String() string {
 			text += fmt.Sprintf("%s %.0f %%, ", s.name, 100*s.share)
 		}
 	}
-	text += "foreign " + bytesPerSecond(h.Foreign)
+	text += "foreign " + bytesPerSecond(h.ForeignIn+h.ForeignOut)
 	if h.Flooded {
 		text += ", flooded"
 	}

@@ -34,7 +34,10 @@ func (w *Watch) Standings(now time.Time) (all []Standing) {
 			s.Spread = l.noise.spread()
 		}
 		if l.promise.Rate > 0 {
-			s.Least = w.least(l, now)
+			s.Least = w.least(l)
+			if w.shared(l, now) {
+				s.Least = max(s.Least, foreignLeast*l.promise.Rate)
+			}
 		}
 		if !l.recentAt.IsZero() {
 			s.Seen, s.SeenAt = l.recent, l.recentAt.UTC().Round(0)

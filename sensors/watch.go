@@ -76,9 +76,10 @@ const (
 	wanderMost   = math.Ln2
 	wanderWide   = 1 // what is tolerated is lower by so many times the wander
 	followMost   = 3 // sum, beyond which a link does not do well enough to learn from it
+	ripeAfter    = time.Second
 	hostFresh    = 3 * time.Second
-	foreignPart  = 0.25 // of what is promised, in traffic that is not the job's
-	foreignLeast = 0.75 // what is then tolerated of it
+	foreignPart  = 0.25 // of what is promised, in traffic of others
+	foreignLeast = 0.8  // what is then tolerated of it
 	notesMost    = 256  // notes kept; older ones go
 )
 
@@ -99,7 +100,7 @@ type Watch struct {
 	o     WatchOptions
 	links map[key]*watched
 	like  map[key][]*watched // of a group, those with a promise, by what they learned
-	hosts map[string]HostState
+	hosts map[string]*hostWatch
 	notes []Note
 	full  bool
 }
@@ -112,10 +113,12 @@ type watched struct {
 	learning  []sample
 	held      bool
 	noise     noise
-	first     float64 // guess of the wander
-	wander    float64 // the mean square of what was seen
-	rtt       float64 // lately, in seconds
+	young     []sample // that the noise does not know yet
+	first     float64  // guess of the wander
+	wander    float64  // the mean square of what was seen
+	rtt       float64  // lately, in seconds
 	fall      fall
+	share     fall // below what is tolerated while others use the link
 	back      fall // sums of being well again, while broken
 	better    fall
 	stalled   time.Duration
@@ -141,7 +144,7 @@ func NewWatch(o WatchOptions) (*Watch, error) {
 	if !(o.Tolerate > 0 && o.Tolerate < 1) {
 		return nil, fmt.Errorf("watch links: the tolerated part of a rate is %v: want more than 0 and less than 1", o.Tolerate)
 	}
-	w := &Watch{o: o, links: map[key]*watched{}, like: map[key][]*watched{}, hosts: map[string]HostState{}}
+	w := &Watch{o: o, links: map[key]*watched{}, like: map[key][]*watched{}, hosts: map[string]*hostWatch{}}
 	known := Contract{slices.Clone(o.Contract.Promises)}
 	if err := known.sort(); err != nil {
 		return nil, fmt.Errorf("watch links: %w", err)
@@ -177,6 +180,7 @@ func (w *Watch) link(k key, now time.Time) *watched {
 	l = &watched{
 		promise: Promise{Link: k.link, Size: k.size},
 		fall:    fall{alarm: breachAlarm, least: breachLeast},
+		share:   fall{alarm: breachAlarm, least: breachLeast},
 		back:    fall{alarm: backAlarm, least: backLeast},
 		better:  fall{alarm: backAlarm, least: raiseLeast},
 	}
@@ -191,9 +195,25 @@ func (w *Watch) link(k key, now time.Time) *watched {
 	return l
 }
 
-// Host takes what is known of a host now. It becomes evidence, and nothing is
-// learned on links of a host that is flooded.
-func (w *Watch) Host(name string, h HostState) { w.hosts[name] = h }
+// Host takes what is known of a host now. It becomes evidence, nothing is learned on links
+// of a host that is flooded, and traffic of others makes a smaller fall a breach. It must
+// be told in order, some times a second.
+func (w *Watch) Host(name string, s HostState) {
+	h := w.hosts[name]
+	if h == nil {
+		h = &hostWatch{}
+		w.hosts[name] = h
+	}
+	h.observe(s)
+}
+
+// fresh is what is known of a host at a time; nil if it is nothing, or was long ago.
+func (w *Watch) fresh(name string, now time.Time) *hostWatch {
+	if h := w.hosts[name]; h != nil && now.Sub(h.At) < hostFresh {
+		return h
+	}
+	return nil
+}
 
 // Observe takes a reading. It returns true with a breach that begins, and with one that
 // ends: Ended is set then.
@@ -208,7 +228,8 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		return Breach{}, false
 	}
 	l.see(r)
-	changed := l.judge(r, w.least(l, r.At))
+	shared := w.shared(l, r.At)
+	changed := l.judge(r, w.least(l), shared)
 	if l.broken || changed {
 		l.breach.Evidence = w.evidence(l, r)
 	}
@@ -217,7 +238,7 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 	case l.promise.Rate == 0:
 		w.learn(k, l, r)
 	default:
-		w.follow(k, l, r)
+		w.follow(k, l, r, shared)
 	}
 	if changed && l.broken && w.o.Mode == Learn {
 		w.note(r.At, Held, k, l.breach.String())
@@ -272,20 +293,27 @@ func (w *Watch) note(at time.Time, kind NoteKind, k key, text string) {
 
 // least is the rate that is tolerated: a part of what was promised, less for a link
 // that strays from it, but no less than that part of what it delivered in the last seconds. A
-// course of the machine's own is followed; a sudden fall is not. Where one of the hosts shows traffic that is not the
-// job's, a smaller fall will do: it has a cause.
-func (w *Watch) least(l *watched, now time.Time) float64 {
+// course of the machine's own is followed; a sudden fall is not.
+func (w *Watch) least(l *watched) float64 {
+	p := &l.promise
 	if l.byHand {
-		return l.promise.Rate
+		return p.Rate
 	}
-	tolerate := w.o.Tolerate
-	for _, name := range []string{l.promise.Link.From, l.promise.Link.To} {
-		if h := w.hosts[name]; now.Sub(h.At) < hostFresh && h.Foreign >= foreignPart*l.promise.Rate {
-			tolerate = max(tolerate, foreignLeast)
-		}
+	stray := min(l.noise.slow-math.Log(p.Rate), 0)
+	return p.Rate * w.o.Tolerate * math.Exp(max(stray, -wanderWide*p.Wander))
+}
+
+// shared tells whether others have begun to use the same end of a link: then a smaller fall
+// will do, for it has a cause.
+func (w *Watch) shared(l *watched, now time.Time) bool {
+	foreign := 0.
+	if h := w.fresh(l.promise.Link.From, now); h != nil {
+		foreign = h.out.more()
 	}
-	stray := min(l.noise.slow-math.Log(l.promise.Rate), 0)
-	return l.promise.Rate * tolerate * math.Exp(max(stray, -wanderWide*l.promise.Wander))
+	if h := w.fresh(l.promise.Link.To, now); h != nil {
+		foreign = max(foreign, h.in.more())
+	}
+	return !l.byHand && foreign >= foreignPart*l.promise.Rate && foreign > 0
 }
 
 // rate is what r says was delivered, as a logarithm; of nothing a very small one.
@@ -319,9 +347,12 @@ func (l *watched) see(r Reading) {
 }
 
 // judge takes a reading, and tells whether a breach began or ended. Of a link without a
-// promise only hangs are known, once it has delivered.
-func (l *watched) judge(r Reading, least float64) bool {
+// promise only hangs are known, once it has delivered. Shared: others use the link.
+func (l *watched) judge(r Reading, least float64, shared bool) bool {
 	const far = 5 // logarithms, whatever the line is
+	if l.broken && !l.byHand && l.promise.Rate > 0 {
+		least = l.breach.Least
+	}
 	short := math.Log(least) - r.rate()
 	if l.promise.Rate == 0 {
 		short = -far
@@ -335,12 +366,19 @@ func (l *watched) judge(r Reading, least float64) bool {
 			return false
 		case !l.broken:
 			l.fall.fade(r.Busy)
+			l.share.fade(r.Busy)
 			return false
 		}
 		short = -far // it is no hang any more
 	}
 	spread := l.noise.spread()
 	d := l.fall.observe(r, short, spread)
+	if l.promise.Rate > 0 && !l.byHand && r.Limited {
+		line := foreignLeast * l.promise.Rate
+		if s := l.share.observe(r, math.Log(line)-r.rate(), spread); shared && !l.broken && s.sum > d.sum {
+			d, least = s, line
+		}
+	}
 	if !l.broken {
 		if d.sum < breachAlarm || l.delivered < learnReadings {
 			return false
@@ -372,6 +410,7 @@ func (l *watched) judge(r Reading, least float64) bool {
 	}
 	l.broken = false
 	l.fall.reset()
+	l.share.reset()
 	l.breach.At, l.breach.Ended = r.At, b.since
 	l.breach.Seen = b.bytes / b.busy.Seconds()
 	return true
@@ -391,11 +430,11 @@ func (w *Watch) evidence(l *watched, r Reading) Evidence {
 	if o := w.links[key{r.Link.Back(), r.Size}]; o != nil && o.promise.Rate > 0 && !o.recentAt.IsZero() && r.At.Sub(o.recentAt) < hostFresh {
 		e.Opposite = o.recent / o.promise.Rate
 	}
-	if h := w.hosts[r.Link.From]; r.At.Sub(h.At) < hostFresh {
-		e.From = h
+	if h := w.fresh(r.Link.From, r.At); h != nil {
+		e.From = h.HostState
 	}
-	if h := w.hosts[r.Link.To]; r.At.Sub(h.At) < hostFresh {
-		e.To = h
+	if h := w.fresh(r.Link.To, r.At); h != nil {
+		e.To = h.HostState
 	}
 	return e
 }

@@ -289,7 +289,7 @@ func TestEvidence(t *testing.T) {
 	slow := over(there, 1e6)
 	slow.RTT = 80 * time.Millisecond
 	for range 20 {
-		f.watch.Host("Y", HostState{At: f.now, CPU: 0.05, Steal: -1, Throttled: 0, Pressure: -1, Foreign: 11e6, Flooded: true})
+		f.watch.Host("Y", HostState{At: f.now, CPU: 0.05, Steal: -1, Throttled: 0, Pressure: -1, ForeignIn: 11e6, Flooded: true})
 		f.each(1, slow)
 		f.each(1, over(back, 9e6))
 	}
@@ -370,25 +370,46 @@ func BenchmarkWatch(b *testing.B) {
 }
 
 // A copy of a large file takes half of a link. That is no breach by itself, but it is where the host shows who
-// takes it; traffic of others that takes nothing from the job is none either.
+// takes it; traffic of others that takes nothing from the job, goes the other way or was always there is none either.
 func TestTrafficOfOthersExplainsASmallerFall(t *testing.T) {
 	for name, c := range map[string]struct {
-		foreign, left float64
-		breaches      int
+		before, in, out float64 // of others at the sender
+		left            float64
+		breaches        int
 	}{
-		"a fall without a cause":           {0, 0.55, 0},
-		"a fall, and somebody's copy":      {5e6, 0.55, 1},
-		"a little of somebody's, and slow": {1e6, 0.55, 0},
-		"a copy that takes nothing":        {5e6, 0.95, 0},
+		"a fall without a cause":           {0, 0, 0, 0.55, 0},
+		"a fall, and somebody's copy":      {0, 0, 5e6, 0.55, 1},
+		"a copy the other way":             {0, 5e6, 0, 0.55, 0},
+		"as much of others as ever":        {5e6, 0, 5e6, 0.55, 0},
+		"a little of somebody's, and slow": {0, 0, 1e6, 0.55, 0},
+		"a copy that takes nothing":        {0, 0, 5e6, 0.95, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFeed(t, WatchOptions{Mode: Enforce})
-			f.each(100, over(there, 12e6))
-			for range 40 {
-				f.watch.Host("X", HostState{At: f.now, Foreign: c.foreign})
+			for range 900 { // a minute and a half
+				f.watch.Host("X", HostState{At: f.now, ForeignOut: c.before})
+				f.each(1, over(there, 12e6))
+			}
+			fell := f.now
+			for range 20 {
+				f.watch.Host("X", HostState{At: f.now, ForeignIn: c.in, ForeignOut: c.out})
 				f.each(1, over(there, c.left*12e6))
 			}
 			require.Len(t, f.began, c.breaches)
+			if c.breaches > 0 {
+				require.Less(t, f.began[0].At.Sub(fell), 1500*time.Millisecond)
+			}
 		})
 	}
+}
+
+// A moment in which traffic of the job is taken for that of others makes no breach.
+func TestAMomentOfTrafficOfOthers(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(100, over(there, 12e6))
+	for i := range 100 {
+		f.watch.Host("X", HostState{At: f.now, ForeignOut: []float64{0, 4e6, 5e6}[i%3]})
+		f.each(1, over(there, 0.7*12e6))
+	}
+	require.Empty(t, f.began)
 }

@@ -10,6 +10,7 @@ type Measured interface{ Path() PathInfo }
 type PathInfo struct {
 	RTT         time.Duration // smoothed; of the lane that is slower
 	Unacked     int           // bytes written that the peer's kernel has not acknowledged
+	Queued      bool          // more was written than the path takes at a time: it is what limits the sender
 	Stalled     time.Duration // how long bytes have been on their way without an acknowledgement
 	Retransmits uint64        // segments sent again, ever
 	Delivered   uint64        // bytes acknowledged, ever

@@ -17,11 +17,11 @@ func TestCopiesAreNotForeign(t *testing.T) {
 	const rate, over = 10e6, 200 * time.Millisecond
 	var quiet, flooded traffic
 	for range 25 {
-		_, out := quiet.take(control.HostReading{Over: int64(over), Out: rate * 1.03, CopiesOut: rate})
+		_, _, _, out := quiet.take(control.HostReading{Over: int64(over), Out: rate * 1.03, CopiesOut: rate})
 		require.Less(t, out, rate/20, "a host that sends copies: foreign traffic")
 		flooded.take(control.HostReading{Over: int64(over), Out: rate})
 	}
-	_, out := flooded.take(control.HostReading{Over: int64(over), Out: rate})
+	_, _, _, out := flooded.take(control.HostReading{Over: int64(over), Out: rate})
 	require.Greater(t, out, rate/2, "a host that sends what is not the job's")
 }
 

@@ -31,13 +31,15 @@ func init() {
 		go func() {
 			const every = 100 * time.Millisecond
 			for sent := uint64(0); ; sent += 100_000 {
+				var slots sensors.Slots
+				slots.Mark(time.Now(), time.Now().Add(every-sensors.SlotTime))
 				time.Sleep(every)
 				if _, err := os.Stat(os.Getenv(envTrickle)); err == nil {
 					m.finish()
 					return
 				}
 				m.send(control.Message{Paths: &control.Paths{Links: []control.PathReading{{Peer: (m.process + 1) % len(m.start.Processes),
-					Over: int64(every), Busy: int64(every), Bytes: 100_000, Limited: true, RTT: int64(time.Millisecond), Size: sensors.Large, Sent: sent}}}})
+					Over: int64(every), Busy: int64(every), Slots: slots, Bytes: 100_000, Limited: true, RTT: int64(time.Millisecond), Size: sensors.Large, Sent: sent}}}})
 			}
 		}()
 		for {

@@ -87,37 +87,53 @@ type gathered struct {
 	size         sensors.SizeClass
 	bytes        uint64
 	pending      uint64
-	over, busy   map[int]time.Duration // by process
-	limited, sum time.Duration         // of busy
+	over         map[int]time.Duration // by process
+	slots        sensors.Slots
+	limited, sum time.Duration // of the processes' busy time
 	rtt          time.Duration
 }
 
 // reading is g as one.
 func (g *gathered) reading(now time.Time, link sensors.Link) sensors.Reading {
 	r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, RTT: g.rtt}
-	for pair, over := range g.over {
-		r.Over, r.Busy = max(r.Over, over), max(r.Busy, g.busy[pair])
+	for _, over := range g.over {
+		r.Over = max(r.Over, over)
 	}
+	r.Busy = min(g.slots.Time(), r.Over)
 	return r
 }
 
-// A traffic is that of a host, smoothed over about a second, in bytes a second.
+// A traffic is that of a host.
 type traffic struct {
-	in, out, ownIn, ownOut float64
-	movedIn, movedOut      uint64 // the job's own since the last reading
-	flood                  hostsensor.Flood
+	movedIn, movedOut uint64 // the job's own since the last reading
+	lately            [4]carriedBytes
+	readings          int
+	flood             hostsensor.Flood
 }
 
-// take has the traffic follow what a reading says.
-func (t *traffic) take(r control.HostReading) (foreignIn, foreignOut float64) {
-	const follow, headers, acks = 0.3, 1.08, 0.03
+// carriedBytes is what went through a host's interfaces between two readings, and of that what the job's
+// processes were told to have come and gone.
+type carriedBytes struct{ seconds, in, out, ownIn, ownOut float64 }
+
+// take returns the rates of the last readings in bytes a second: of all, and of what is not
+// the job's. What is the job's is known somewhat later than that it has passed.
+func (t *traffic) take(r control.HostReading) (in, out, foreignIn, foreignOut float64) {
+	const headers, acks = 1.08, 0.03
 	seconds := time.Duration(r.Over).Seconds()
-	t.in += follow * (r.In - t.in)
-	t.out += follow * (r.Out - t.out)
-	t.ownIn += follow * (float64(t.movedIn)/seconds + r.CopiesIn - t.ownIn)
-	t.ownOut += follow * (float64(t.movedOut)/seconds + r.CopiesOut - t.ownOut)
+	t.lately[t.readings%len(t.lately)] = carriedBytes{seconds, r.In * seconds, r.Out * seconds,
+		float64(t.movedIn) + r.CopiesIn*seconds, float64(t.movedOut) + r.CopiesOut*seconds}
+	t.readings++
 	t.movedIn, t.movedOut = 0, 0
-	return max(0, t.in-headers*t.ownIn-acks*t.ownOut), max(0, t.out-headers*t.ownOut-acks*t.ownIn)
+	var all carriedBytes
+	for _, c := range t.lately {
+		all.seconds += c.seconds
+		all.in += c.in
+		all.out += c.out
+		all.ownIn += c.ownIn
+		all.ownOut += c.ownOut
+	}
+	rate := func(bytes float64) float64 { return max(0, bytes/all.seconds) }
+	return rate(all.in), rate(all.out), rate(all.in - headers*all.ownIn - acks*all.ownOut), rate(all.out - headers*all.ownOut - acks*all.ownIn)
 }
 
 // pathsRead is told what p saw of its paths.
@@ -147,12 +163,12 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		link := sensors.Link{From: p.host.name, To: q.host.name}
 		g := pol.links[link]
 		if g == nil {
-			g = &gathered{over: map[int]time.Duration{}, busy: map[int]time.Duration{}}
+			g = &gathered{over: map[int]time.Duration{}}
 			pol.links[link] = g
 		}
 		key := p.index<<16 | q.index&0xffff
 		g.over[key] += time.Duration(l.Over)
-		g.busy[key] += time.Duration(l.Busy)
+		g.slots.Add(l.Slots)
 		g.sum += time.Duration(l.Busy)
 		if l.Limited {
 			g.limited += time.Duration(l.Busy)
@@ -174,11 +190,11 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	}
 	now := time.Now()
 	t := pol.trafficOf(h.name)
-	in, out := t.take(r)
+	in, out, foreignIn, foreignOut := t.take(r)
 	verdict := t.flood.Observe(hostsensor.Reading{At: now, Over: time.Duration(r.Over), Interfaces: []hostsensor.Interface{{
-		Name: "all", In: t.in, Out: t.out, ForeignIn: in, ForeignOut: out}}})
+		Name: "all", In: in, Out: out, ForeignIn: foreignIn, ForeignOut: foreignOut}}})
 	if pol.watch != nil {
-		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, Foreign: in + out, Flooded: verdict.Flooded})
+		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, ForeignIn: foreignIn, ForeignOut: foreignOut, Flooded: verdict.Flooded})
 	}
 	pol.machines[h.name] = r.Machine
 	pol.gmond.host(h.name, r)
@@ -188,7 +204,7 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	cores := float64(h.cores)
 	a.tellPolicy(leader.HostReading{
 		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
-		MemoryFree: r.MemoryFree, ForeignIn: in, ForeignOut: out,
+		MemoryFree: r.MemoryFree, ForeignIn: foreignIn, ForeignOut: foreignOut,
 	})
 }
 

@@ -254,6 +254,7 @@ type PathReading struct {
 	Over    int64
 	Bytes   uint64 // acknowledged
 	Busy    int64
+	Slots   sensors.Slots // in which it was busy, by the host's clock
 	Pending uint64
 	Limited bool `json:",omitempty"`
 	RTT     int64

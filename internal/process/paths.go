@@ -10,7 +10,7 @@ import (
 
 // pathLook is how often a path is looked at, to know for how long it had something to
 // carry.
-const pathLook = 20 * time.Millisecond
+const pathLook = sensors.SlotTime
 
 // pathHangs is for how long nothing was acknowledged of what is on its way when the path
 // is what limits, though the program may have no more to send.
@@ -23,6 +23,7 @@ type course struct {
 	messages        uint64
 	bytes, pending  uint64
 	busy, limited   time.Duration
+	slots           sensors.Slots
 	rtt             time.Duration
 	size            sensors.SizeClass
 }
@@ -49,7 +50,7 @@ func (p *Process) reportPaths() {
 				if !measured {
 					continue
 				}
-				courses[peer].see(m.Path(), l.Backlog, passed)
+				courses[peer].see(m.Path(), now, passed)
 			}
 		}
 		if now.Sub(told) < p.options.Paths {
@@ -77,8 +78,8 @@ func (p *Process) reportPaths() {
 	}
 }
 
-// see takes how the path is now.
-func (c *course) see(path transport.PathInfo, backlog bool, passed time.Duration) {
+// see takes how the path is now, and was since the last look, which passed before.
+func (c *course) see(path transport.PathInfo, now time.Time, passed time.Duration) {
 	if c.begun && path.Delivered >= c.delivered {
 		c.bytes += path.Delivered - c.delivered
 	} // else the connection is another
@@ -86,7 +87,8 @@ func (c *course) see(path transport.PathInfo, backlog bool, passed time.Duration
 	c.pending, c.rtt = uint64(path.Unacked), path.RTT
 	if path.Unacked > 0 { // a program that does not read is no fault of the path
 		c.busy += passed
-		if backlog || path.Stalled >= pathHangs {
+		c.slots.Mark(now.Add(-max(passed-pathLook, 0)), now)
+		if path.Queued || path.Stalled >= pathHangs {
 			c.limited += passed
 		}
 	}
@@ -94,8 +96,8 @@ func (c *course) see(path transport.PathInfo, backlog bool, passed time.Duration
 
 // read is what was seen since the last time; false if there is nothing to tell.
 func (c *course) read(over time.Duration) (control.PathReading, bool) {
-	r := control.PathReading{Over: int64(over), Bytes: c.bytes, Busy: int64(min(c.busy, over)), Pending: c.pending, Limited: 2*c.limited > c.busy, RTT: int64(c.rtt)}
-	c.bytes, c.busy, c.limited = 0, 0, 0
+	r := control.PathReading{Over: int64(over), Bytes: c.bytes, Busy: int64(min(c.busy, over)), Slots: c.slots, Pending: c.pending, Limited: 2*c.limited > c.busy, RTT: int64(c.rtt)}
+	c.bytes, c.busy, c.limited, c.slots = 0, 0, 0, sensors.Slots{}
 	return r, r.Bytes > 0 || r.Pending > 0
 }
 

@@ -70,7 +70,8 @@ func (r Reading) State(flooded bool) sensors.HostState {
 		h.Pressure = r.PressureCPU
 	}
 	for _, i := range r.Interfaces {
-		h.Foreign += i.ForeignIn + i.ForeignOut
+		h.ForeignIn += i.ForeignIn
+		h.ForeignOut += i.ForeignOut
 	}
 	return h
 }

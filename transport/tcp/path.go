@@ -32,9 +32,16 @@ func (c *Conn) Path() (p transport.PathInfo) {
 		p.Stalled = max(p.Stalled, o.stall.observe(now, &info))
 		if info.Unacked > 0 || info.Notsent_bytes > 0 {
 			p.Unacked += outstanding(o.fd)
+			p.Queued = p.Queued || queued(&info)
 		}
 	}
 	return p
+}
+
+// queued tells whether bytes wait for the path, as congestion control sees it, though the
+// peer would take them.
+func queued(info *unix.TCPInfo) bool {
+	return info.Notsent_bytes > 0 && (info.Unacked+1)*info.Snd_mss < info.Snd_wnd
 }
 
 // A stall is how long a lane's path has owed its socket an answer, as far as

@@ -89,6 +89,35 @@ func TestAPeerThatDoesNotReadIsNoStall(t *testing.T) {
 	}
 	require.Less(t, longest, time.Second)
 	require.NotZero(t, path(near).Unacked)
+	require.False(t, path(near).Queued, "it is the peer who does not take more")
+}
+
+// A path that takes less than is written limits the sender; one that takes all at once does not.
+func TestAPathThatIsTooSlow(t *testing.T) {
+	near, far := connected(t)
+	in := new(box)
+	const size, slow = 512 << 10, 10 << 20
+	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, size), Bulk: true}
+	for _, fd := range near.(*Conn).fds {
+		require.NoError(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, slow))
+	}
+	looks, queued := 0, 0
+	const warm, messages = 8, 16
+	for i := range messages {
+		require.NoError(t, near.Send(m))
+		eventually(t, "the message", func() bool {
+			near.Flush()
+			poll(t, far, in)
+			if i >= warm { // the peer's window has grown
+				if looks++; path(near).Queued {
+					queued++
+				}
+			}
+			return in.got == i+1
+		})
+	}
+	require.Greater(t, 2*queued, looks, "of all looks")
+	eventually(t, "a path that is not", func() bool { return !path(near).Queued })
 }
 
 // deafen has the kernel drop what comes to a Conn's sockets, as a cut path does;
