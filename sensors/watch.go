@@ -76,7 +76,7 @@ const (
 	wanderMost   = math.Ln2
 	wanderWide   = 1 // what is tolerated is lower by so many times the wander
 	followMost   = 3 // sum, beyond which a link does not do well enough to learn from it
-	ripeAfter    = time.Second
+	ripeAfter    = 600 * time.Millisecond
 	hostFresh    = 3 * time.Second
 	foreignPart  = 0.25 // of what is promised, in traffic of others
 	foreignLeast = 0.8  // what is then tolerated of it
