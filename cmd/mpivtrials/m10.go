@@ -101,10 +101,12 @@ func (d *desk) slump(ctx context.Context, how slump) (held series, rows [][]stri
 	held.points = plotter.XYs{{X: 0, Y: 1}}
 	for _, e := range left {
 		r, to := *e.Rank, hosts[*e.Process]
-		if before, moved := last[r]; moved {
-			soonest = min(soonest, e.Time.Sub(before).Seconds())
+		if !e.Moved.Lost { // who is lost begins again at once, whatever was before
+			if before, moved := last[r]; moved {
+				soonest = min(soonest, e.Time.Sub(before).Seconds())
+			}
+			last[r] = e.Time
 		}
-		last[r] = e.Time
 		from := at[r]
 		at[r] = to
 		n := 0
@@ -125,7 +127,7 @@ func (d *desk) slump(ctx context.Context, how slump) (held series, rows [][]stri
 		}
 	}
 	d.claim(claim{what: how.name + ": ranks on the fullest host", measured: float64(fullest), bar: slots + 1})
-	d.claim(claim{what: how.name + ": between two moves of a rank", measured: soonest, unit: "s", bar: moveRest.Seconds(), least: true})
+	d.claim(claim{what: how.name + ": between two moves of a living rank", measured: soonest, unit: "s", bar: moveRest.Seconds(), least: true})
 	d.claim(claim{what: how.name + ": moves", measured: float64(len(left)), bar: moveBudget})
 	return held, rows, nil
 }
