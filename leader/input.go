@@ -131,6 +131,11 @@ type Fine struct {
 type Flow struct {
 	To   topology.Rank `json:"to"`
 	Rate float64       `json:"rate"` // bytes by the second
+
+	// What the network tells of it, since it was last told.
+	Bytes   float64 `json:"bytes,omitempty"`   // acknowledged
+	Busy    float64 `json:"busy,omitempty"`    // seconds in which something was not yet
+	Limited bool    `json:"limited,omitempty"` // for most of that the program had no more to send
 }
 
 // Traffic is what a rank sends lately, to all ranks; it takes the place of what was said before.
@@ -198,6 +203,9 @@ type AddHost struct {
 	Ref  string `json:"ref,omitempty"`
 }
 
+// Ending: the job ends. What remedies have brought so far is told, and nothing is begun.
+type Ending struct{}
+
 // Tick: time has passed. Ten a second are enough.
 type Tick struct{}
 
@@ -222,6 +230,7 @@ func (Drain) input()          {}
 func (Cordon) input()         {}
 func (Uncordon) input()       {}
 func (AddHost) input()        {}
+func (Ending) input()         {}
 func (Tick) input()           {}
 
 func rate(bytes float64) string { return fmt.Sprintf("%.3g MB/s", bytes/1e6) }

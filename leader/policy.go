@@ -50,6 +50,8 @@ type Machine struct {
 	moves   window
 	handed  string // the leader's host when it was last asked to hand over
 
+	measurements []*measurement
+
 	plans      map[adapt.ID]*underWay
 	lastPlan   adapt.ID
 	lastRecord uint64
@@ -106,6 +108,10 @@ func (m *Machine) Step(now time.Time, in Input) []Action {
 		m.now = now
 	}
 	m.out = nil
+	if _, last := in.(Ending); last {
+		m.conclude(func(*measurement) bool { return true })
+		return m.out
+	}
 	m.take(in)
 	m.settle()
 	if m.ended { // nothing after GiveUp
@@ -181,6 +187,7 @@ func (m *Machine) take(in Input) {
 // settle does what is due, the most urgent first.
 func (m *Machine) settle() {
 	m.settleSilent()
+	m.measureDue()
 	m.look()
 	m.recoverDead()
 	m.drainOn()
@@ -282,6 +289,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 	done.End, done.Why = in.Outcome.End, in.Outcome.Why
 	done.Took, done.Stood = in.Outcome.Took.Seconds(), in.Stood.Seconds()
 	done.Epoch = m.world.Epoch()
+	m.carriedOut(u.record)
 	m.tell(u.record)
 	for _, p := range in.Outcome.Fenced {
 		m.processGone(p, &cause{

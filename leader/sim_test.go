@@ -115,7 +115,7 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 	for r := range w.at {
 		for range w.rng.IntN(4) {
 			if o := w.rng.IntN(len(w.at)); o != r {
-				w.to[r] = append(w.to[r], Flow{topology.Rank(o), 1e6 * float64(1+w.rng.IntN(9))})
+				w.to[r] = append(w.to[r], Flow{To: topology.Rank(o), Rate: 1e6 * float64(1+w.rng.IntN(9))})
 			}
 		}
 		slices.SortFunc(w.to[r], func(a, b Flow) int { return int(a.To) - int(b.To) })

@@ -79,6 +79,11 @@ type flow struct {
 	sent uint64    // bytes of messages, ever
 	at   time.Time // of that
 	rate float64   // of messages, over some seconds
+
+	// Since the policy was last told: what was acknowledged, for how long something was not, and
+	// for how much of that the program had no more to send.
+	bytes      uint64
+	busy, idle time.Duration
 }
 
 // A gathered is what the processes of one host told of the link to another since the
@@ -159,6 +164,11 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		}
 		if q.host == p.host {
 			continue
+		}
+		f.bytes += l.Bytes
+		f.busy += time.Duration(l.Busy)
+		if !l.Limited {
+			f.idle += time.Duration(l.Busy)
 		}
 		link := sensors.Link{From: p.host.name, To: q.host.name}
 		g := pol.links[link]
@@ -279,7 +289,9 @@ func (a *Agent) sendersKnown() {
 	for pair, f := range a.policy.flows {
 		p, q := a.processes[pair[0]], a.processes[pair[1]]
 		if len(p.ranks) > 0 && len(q.ranks) > 0 {
-			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate})
+			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate,
+				Bytes: float64(f.bytes), Busy: f.busy.Seconds(), Limited: 2*f.idle > f.busy})
+			f.bytes, f.busy, f.idle = 0, 0, 0
 		} else {
 			delete(a.policy.flows, pair)
 		}
