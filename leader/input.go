@@ -115,7 +115,7 @@ type Breach struct {
 	Evidence string    `json:"evidence,omitempty"` // for people
 }
 
-// Recovered: a link delivers again what was promised.
+// Recovered: from one host to the other is delivered again what was promised, over whichever network.
 type Recovered struct {
 	Link Link    `json:"link"`
 	Seen float64 `json:"seen,omitempty"`

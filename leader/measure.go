@@ -19,7 +19,7 @@ type Measured struct {
 	Before    float64 `json:"before"`            // when it was decided
 	Now       float64 `json:"now"`
 	Predicted float64 `json:"predicted"`         // what Now would be if the remedy brought its Benefit
-	Limited   bool    `json:"limited,omitempty"` // the program asked for no more
+	Limited   bool    `json:"limited,omitempty"` // the program had no more to send
 	Flows     int     `json:"flows,omitempty"`   // from one rank to another that are concerned
 	Within    int     `json:"within,omitempty"`  // of those, within a host now: they are not in Now
 	None      string  `json:"none,omitempty"`    // why Now is not known. Empty: it is
@@ -39,7 +39,7 @@ func (d Measured) String() string {
 	}
 	text += "; predicted " + rate(d.Predicted)
 	if d.Limited {
-		text += "; the program asked for no more"
+		text += "; the program had no more to send"
 	}
 	if d.Within > 0 {
 		text += fmt.Sprintf("; %d of %d flows are within a host now, and not counted", d.Within, d.Flows)
@@ -59,6 +59,7 @@ type measurement struct {
 	gain     float64         // predicted: how much of what is lost is regained
 	flows    []delivery      // that crossed the links that fell; by ranks
 	ranks    []topology.Rank // of a starved host
+	switched []Switch        // that were carried out, and whose links were not heard to be well since
 }
 
 // A delivery is what was delivered of one flow.
@@ -174,6 +175,44 @@ func (m *Machine) conclude(which func(*measurement) bool) {
 	m.measurements = open
 }
 
+// switched takes a link for well that another network is used for, until it was measured.
+func (m *Machine) switched(rec *Record, s Switch) {
+	delete(m.breaches, s.Link)
+	for _, w := range m.measurements {
+		if w.record == rec {
+			w.switched = append(w.switched, s)
+		}
+	}
+}
+
+// recovered: the link is well.
+func (m *Machine) recovered(l Link) {
+	same := func(o Link) bool { return o.From == l.From && o.To == l.To }
+	for o := range m.breaches {
+		if same(o) {
+			delete(m.breaches, o)
+		}
+	}
+	for _, w := range m.measurements {
+		w.switched = slices.DeleteFunc(w.switched, func(s Switch) bool { return same(s.Link) })
+	}
+}
+
+// wellAgain is how much of what was promised a link must deliver over its other network.
+const wellAgain = 0.6
+
+// stillSlow: another network was used for a link, and is no remedy if it is slow too.
+func (m *Machine) stillSlow(w *measurement, from, to string, seen float64) {
+	for _, s := range w.switched {
+		for _, f := range w.flows {
+			if f.over.Link == s.Link && s.Link.From == from && s.Link.To == to && seen < wellAgain*f.over.Promised {
+				m.breach(Breach{Link: Link{from, to, s.To}, Promised: f.over.Promised, Seen: seen, Evidence: "measured after it was left for " + s.To})
+				break
+			}
+		}
+	}
+}
+
 // measuredNow is what w has found.
 func (m *Machine) measuredNow(w *measurement) *Measured {
 	d := &w.measured
@@ -238,6 +277,11 @@ func (m *Machine) measureFlows(w *measurement) {
 		}
 	}
 	d.Limited = 2*limited > busy
+	for _, l := range links {
+		if l.busy > 0 && !d.Limited {
+			m.stillSlow(w, l.from, l.to, l.bytes/l.busy)
+		}
+	}
 	switch {
 	case d.Flows == 0:
 		d.None = "it is not known what its ranks send"

@@ -48,7 +48,8 @@ type Machine struct {
 	jailed  []string                // hosts in quarantine
 	drains  []string                // hosts being drained
 	moves   window
-	handed  string // the leader's host when it was last asked to hand over
+	changed map[[2]string]time.Time // when hosts, from and to, were last to use another network
+	handed  string                  // the leader's host when it was last asked to hand over
 
 	measurements []*measurement
 
@@ -78,7 +79,7 @@ func New(cfg Config, first *topology.Map) *Machine {
 		cfg: cfg.withDefaults(), world: first, ranks: make([]rankInfo, first.Size()),
 		hosts: map[string]*host{}, breaches: map[Link]*breach{}, fine: map[Link]fine{},
 		told: map[string]string{}, fenced: map[topology.Place]bool{}, closing: map[topology.Place]bool{},
-		added: map[string]bool{}, plans: map[adapt.ID]*underWay{},
+		added: map[string]bool{}, changed: map[[2]string]time.Time{}, plans: map[adapt.ID]*underWay{},
 	}
 	at := map[topology.Place]*process{}
 	for _, p := range first.Places() {
@@ -142,7 +143,7 @@ func (m *Machine) take(in Input) {
 	case Breach:
 		m.breach(in)
 	case Recovered:
-		delete(m.breaches, in.Link)
+		m.recovered(in.Link)
 		if in.Seen > 0 {
 			m.fine[in.Link] = fine{m.now, in.Seen}
 		}
@@ -268,7 +269,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 		m.relocated(in, u, s)
 	case Switch:
 		if in.Outcome.End == adapt.Finished {
-			delete(m.breaches, s.Link)
+			m.switched(u.record, s)
 		}
 	case Start:
 		if q := m.process(s.Place); q != nil && q.starting == in.ID {

@@ -84,6 +84,9 @@ type flow struct {
 	// for how much of that the program had no more to send.
 	bytes      uint64
 	busy, idle time.Duration
+
+	network topology.Class // of the path in use
+	read    time.Time      // when it last was
 }
 
 // A gathered is what the processes of one host told of the link to another since the
@@ -96,6 +99,8 @@ type gathered struct {
 	slots        sensors.Slots
 	limited, sum time.Duration // of the processes' busy time
 	rtt          time.Duration
+	network      topology.Class // over which most of it goes
+	most         uint64         // bytes of who sends most
 }
 
 // reading is g as one.
@@ -165,6 +170,7 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		if q.host == p.host {
 			continue
 		}
+		f.network, f.read = l.Class, now
 		f.bytes += l.Bytes
 		f.busy += time.Duration(l.Busy)
 		if !l.Limited {
@@ -184,6 +190,9 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 			g.limited += time.Duration(l.Busy)
 		}
 		g.size = max(g.size, min(l.Size, sensors.Large))
+		if l.Bytes >= g.most {
+			g.most, g.network = l.Bytes, l.Class
+		}
 		g.bytes += l.Bytes
 		g.pending += l.Pending
 		g.rtt = max(g.rtt, time.Duration(l.RTT))
@@ -248,11 +257,15 @@ func (a *Agent) watchLinks(now time.Time) {
 			pol.promised[promiseKey{s.Link, s.Size}] = s.Rate
 		}
 	}
+	several := a.severalNetworks()
 	broken, kept := linkNews{a: a, what: "contract broken"}, linkNews{a: a, what: "contract kept again"}
 	for link, g := range pol.links {
 		r := g.reading(now, link)
 		pol.gmond.link(r)
 		l := leader.Link{From: link.From, To: link.To}
+		if several {
+			l.Network = g.network.String()
+		}
 		b, changed := pol.watch.Observe(r)
 		switch promised := pol.promised[promiseKey{link, g.size}]; {
 		case changed && b.Ended.IsZero():

@@ -72,7 +72,7 @@ func TestAuditKeepsTheLastOfEachDecision(t *testing.T) {
   chosen: move one rank: brings 27 s for 0.21 s
   could be done: empty the host: no, there is no room
   plan: move rank 0 from a/0 to b/1, predicted to cost 0.21 s: finished after 0.16 s, and did cost 0.09 s, in which the rank stood still
-  brought: measured 5 s later: 10.5 MB/s where 1 MB/s were seen, 10.5 times as much; predicted 12 MB/s; the program asked for no more
+  brought: measured 5 s later: 10.5 MB/s where 1 MB/s were seen, 10.5 times as much; predicted 12 MB/s; the program had no more to send
 `, a.TextOf(a.Decision(1)))
 	require.Nil(t, a.Decision(3))
 	text, err := json.Marshal(a)
