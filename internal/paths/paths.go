@@ -5,7 +5,8 @@
 // A pair starts on the best class that both ends offer. It leaves a path that
 // breaks or stalls for whichever other answers first, and goes back when the
 // better one answers again. It also changes where another path is known to be
-// faster. Only one end of a pair plans changes; either leaves a path that fails.
+// faster, or where it is told to avoid a class. Only one end of a pair plans changes;
+// either leaves a path that fails.
 package paths
 
 import (
@@ -196,8 +197,8 @@ type Pair struct {
 	lastTick  time.Time
 	reason    string // of the Take under way, or of the last failure of a path in use
 	fled      string // how the path in use failed that the Take under way is to leave; "": it did not
-	avoid     Avoid
-	hopeless  bool // GiveUp was said
+	avoid     Avoid  // the last that was heard
+	hopeless  bool   // GiveUp was said
 	everUsed  bool
 	now       time.Time
 	actions   []Action
