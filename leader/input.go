@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -133,9 +134,9 @@ type Flow struct {
 	Rate float64       `json:"rate"` // bytes by the second
 
 	// What the network tells of it, since it was last told.
-	Bytes   float64 `json:"bytes,omitempty"`   // acknowledged
-	Busy    float64 `json:"busy,omitempty"`    // seconds in which something was not yet
-	Limited bool    `json:"limited,omitempty"` // for most of that the program had no more to send
+	Bytes   float64       `json:"bytes,omitempty"`   // acknowledged
+	Slots   sensors.Slots `json:"slots,omitzero"`    // in which something was not yet
+	Limited bool          `json:"limited,omitempty"` // for most of that the program had no more to send
 }
 
 // Traffic is what a rank sends lately, to all ranks; it takes the place of what was said before.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -64,9 +65,11 @@ type measurement struct {
 
 // A delivery is what was delivered of one flow.
 type delivery struct {
-	from, to             topology.Rank
-	over                 Fall
-	bytes, busy, limited float64
+	from, to topology.Rank
+	over     Fall
+	bytes    float64
+	slots    []sensors.Slots // one for each time it was told of
+	limited  time.Duration   // of those
 }
 
 func compareDeliveries(a, b delivery) int {
@@ -138,9 +141,9 @@ func (m *Machine) delivered(r topology.Rank, to []Flow) {
 			if i, ok := slices.BinarySearchFunc(w.flows, delivery{from: r, to: f.To}, compareDeliveries); ok {
 				d := &w.flows[i]
 				d.bytes += f.Bytes
-				d.busy += f.Busy
+				d.slots = append(d.slots, f.Slots)
 				if f.Limited {
-					d.limited += f.Busy
+					d.limited += f.Slots.Time()
 				}
 			}
 		}
@@ -240,16 +243,17 @@ func (m *Machine) measureRanks(ranks []topology.Rank, d *Measured) {
 	}
 }
 
-// measureFlows adds up as a link's readings are: all bytes, over the time of the flow that was busy longest.
-// What fell and has no flow left between hosts is not compared.
+// measureFlows adds up as a link's readings are: all bytes, over the time in which any flow was busy. What
+// fell and has no flow left between hosts is not compared.
 func (m *Machine) measureFlows(w *measurement) {
 	type link struct {
-		from, to    string
-		bytes, busy float64
+		from, to string
+		bytes    float64
+		busy     map[int64]bool // by slot
 	}
 	var links []link
 	var falls []Fall
-	var busy, limited float64
+	var busy, limited time.Duration
 	d := &w.measured
 	for _, f := range w.flows {
 		from, to := m.at(f.from).Host, m.at(f.to).Host
@@ -259,11 +263,18 @@ func (m *Machine) measureFlows(w *measurement) {
 		}
 		i := slices.IndexFunc(links, func(l link) bool { return l.from == from && l.to == to })
 		if i < 0 {
-			i, links = len(links), append(links, link{from: from, to: to})
+			i, links = len(links), append(links, link{from: from, to: to, busy: map[int64]bool{}})
 		}
 		links[i].bytes += f.bytes
-		links[i].busy = max(links[i].busy, f.busy)
-		busy, limited = busy+f.busy, limited+f.limited
+		for _, s := range f.slots {
+			for k := range int64(64) {
+				if s.Busy>>k&1 == 1 {
+					links[i].busy[s.First+k] = true
+				}
+			}
+			busy += s.Time()
+		}
+		limited += f.limited
 		if !slices.Contains(falls, f.over) {
 			falls = append(falls, f.over)
 		}
@@ -271,15 +282,15 @@ func (m *Machine) measureFlows(w *measurement) {
 	if len(links) > 0 {
 		w.expect(falls)
 	}
-	for _, l := range links {
-		if l.busy > 0 {
-			d.Now += l.bytes / l.busy
-		}
-	}
 	d.Limited = 2*limited > busy
 	for _, l := range links {
-		if l.busy > 0 && !d.Limited {
-			m.stillSlow(w, l.from, l.to, l.bytes/l.busy)
+		if len(l.busy) == 0 {
+			continue
+		}
+		seen := l.bytes / (float64(len(l.busy)) * sensors.SlotTime.Seconds())
+		d.Now += seen
+		if !d.Limited {
+			m.stillSlow(w, l.from, l.to, seen)
 		}
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -177,7 +178,8 @@ func (p *player) command(w []string) {
 			parts := strings.Split(f, ":")
 			flow := Flow{To: topology.Rank(num(parts[0])), Rate: 1e6 * num(parts[1]), Limited: len(parts) > 3}
 			if len(parts) > 2 {
-				flow.Bytes, flow.Busy = 1e6*num(parts[2]), 1
+				flow.Bytes = 1e6 * num(parts[2])
+				flow.Slots.Mark(p.now.Add(-time.Second), p.now.Add(-sensors.SlotTime))
 			}
 			in.To = append(in.To, flow)
 		}

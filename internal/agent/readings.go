@@ -80,9 +80,10 @@ type flow struct {
 	at   time.Time // of that
 	rate float64   // of messages, over some seconds
 
-	// Since the policy was last told: what was acknowledged, for how long something was not, and
-	// for how much of that the program had no more to send.
+	// Since the policy was last told: what was acknowledged, when something was not, for how long,
+	// and for how much of that the program had no more to send.
 	bytes      uint64
+	slots      sensors.Slots
 	busy, idle time.Duration
 
 	network topology.Class // of the path in use
@@ -172,6 +173,7 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		}
 		f.network, f.read = l.Class, now
 		f.bytes += l.Bytes
+		f.slots.Add(l.Slots)
 		f.busy += time.Duration(l.Busy)
 		if !l.Limited {
 			f.idle += time.Duration(l.Busy)
@@ -303,8 +305,8 @@ func (a *Agent) sendersKnown() {
 		p, q := a.processes[pair[0]], a.processes[pair[1]]
 		if len(p.ranks) > 0 && len(q.ranks) > 0 {
 			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate,
-				Bytes: float64(f.bytes), Busy: f.busy.Seconds(), Limited: 2*f.idle > f.busy})
-			f.bytes, f.busy, f.idle = 0, 0, 0
+				Bytes: float64(f.bytes), Slots: f.slots, Limited: 2*f.idle > f.busy})
+			f.bytes, f.slots, f.busy, f.idle = 0, sensors.Slots{}, 0, 0
 		} else {
 			delete(a.policy.flows, pair)
 		}
