@@ -38,7 +38,7 @@ func (HandOver) action() {}
 func (GiveUp) action()   {}
 
 // A Record explains one decision: what was seen, who was blamed, what could have
-// been done, what was chosen, and in the end what it did cost.
+// been done, what was chosen, and in the end what it did cost and what it has brought.
 type Record struct {
 	ID      uint64    `json:"id"` // of the job's decisions, from 1
 	At      time.Time `json:"at"`
@@ -51,6 +51,8 @@ type Record struct {
 	Why     string    `json:"why,omitempty"`
 	Ref     string    `json:"ref,omitempty"` // of the operator's command
 	Plans   []Planned `json:"plans,omitempty"`
+
+	Measured *Measured `json:"measured,omitempty"` // what it has brought; nil: not measured, or not yet
 }
 
 // An Option is what could be done, with what it was predicted to bring. Both are seconds

@@ -26,7 +26,7 @@ func bigJob(level Level, n int) (*Machine, []topology.Place) {
 		}
 	}
 	for r := range n {
-		m.Step(start, Traffic{topology.Rank(r), []Flow{{topology.Rank((r + 1) % n), 1e6}, {topology.Rank((r + 20) % n), 2e6}}})
+		m.Step(start, Traffic{topology.Rank(r), []Flow{{To: topology.Rank((r + 1) % n), Rate: 1e6}, {To: topology.Rank((r + 20) % n), Rate: 2e6}}})
 	}
 	m.Step(start, LeadingFrom{"h000"})
 	return m, places
@@ -113,7 +113,7 @@ func BenchmarkStep(b *testing.B) {
 	steps("tick", func(m *Machine, i int) { m.Step(tick(time.Millisecond), Tick{}) })
 	steps("traffic", func(m *Machine, i int) {
 		r := i % n
-		m.Step(now, Traffic{topology.Rank(r), []Flow{{topology.Rank((r + 1) % n), 1e6}, {topology.Rank((r + 20) % n), 2e6}}})
+		m.Step(now, Traffic{topology.Rank(r), []Flow{{To: topology.Rank((r + 1) % n), Rate: 1e6}, {To: topology.Rank((r + 20) % n), Rate: 2e6}}})
 	})
 	steps("reading", func(m *Machine, i int) {
 		m.Step(now, HostReading{Host: fmt.Sprintf("h%03d", i%500), Cores: 32, Busy: 20})

@@ -27,6 +27,7 @@ type Config struct {
 	Pays       float64       // how many times its cost it must bring. Zero means 2.
 	Standstill time.Duration // what a move costs beside carrying state. Zero means 50 ms.
 	Rate       float64       // bytes by the second of a link of which nothing is known. Zero means 50e6.
+	Measure    time.Duration // from the end of a remedy until what it brought is told. Zero means 5 s.
 	SafePoint  time.Duration // for a rank to reach one. Zero means 2 s.
 
 	MovesPerMinute int           // of living ranks, tried or done. Zero means 30.
@@ -51,6 +52,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.Recheck, time.Second)
 	duration(&c.Horizon, time.Minute)
 	duration(&c.Standstill, 50*time.Millisecond)
+	duration(&c.Measure, 5*time.Second)
 	duration(&c.SafePoint, 2*time.Second)
 	duration(&c.CoolDown, 30*time.Second)
 	duration(&c.Retry, 5*time.Second)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -115,7 +116,7 @@ type Breach struct {
 	Evidence string    `json:"evidence,omitempty"` // for people
 }
 
-// Recovered: a link delivers again what was promised.
+// Recovered: from one host to the other is delivered again what was promised, over whichever network.
 type Recovered struct {
 	Link Link    `json:"link"`
 	Seen float64 `json:"seen,omitempty"`
@@ -131,6 +132,11 @@ type Fine struct {
 type Flow struct {
 	To   topology.Rank `json:"to"`
 	Rate float64       `json:"rate"` // bytes by the second
+
+	// What the network tells of it, since it was last told.
+	Bytes   float64       `json:"bytes,omitempty"`   // acknowledged
+	Slots   sensors.Slots `json:"slots,omitzero"`    // in which something was not yet
+	Limited bool          `json:"limited,omitempty"` // for most of that the program had no more to send
 }
 
 // Traffic is what a rank sends lately, to all ranks; it takes the place of what was said before.
@@ -198,6 +204,9 @@ type AddHost struct {
 	Ref  string `json:"ref,omitempty"`
 }
 
+// Ending: the job ends. What remedies have brought so far is told, and nothing is begun.
+type Ending struct{}
+
 // Tick: time has passed. Ten a second are enough.
 type Tick struct{}
 
@@ -222,6 +231,7 @@ func (Drain) input()          {}
 func (Cordon) input()         {}
 func (Uncordon) input()       {}
 func (AddHost) input()        {}
+func (Ending) input()         {}
 func (Tick) input()           {}
 
 func rate(bytes float64) string { return fmt.Sprintf("%.3g MB/s", bytes/1e6) }

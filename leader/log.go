@@ -20,7 +20,7 @@ var inputs = func() map[string]reflect.Type {
 	for _, in := range []Input{
 		HostJoined{}, HostLost{}, HostReading{}, ProcessStarted{}, ProcessReady{}, ProcessLost{}, Silent{}, Heard{},
 		Breach{}, Recovered{}, Fine{}, Traffic{}, StateSize{}, PlanEnded{}, Placed{}, LeadingFrom{},
-		MoveRank{}, Drain{}, Cordon{}, Uncordon{}, AddHost{}, Unreached{}, Tick{},
+		MoveRank{}, Drain{}, Cordon{}, Uncordon{}, AddHost{}, Unreached{}, Ending{}, Tick{},
 	} {
 		all[reflect.TypeOf(in).Name()] = reflect.TypeOf(in)
 	}

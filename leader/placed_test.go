@@ -41,7 +41,7 @@ func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
 		m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
 		m.Step(start, HostJoined{Host: "X", Slots: 2, Trusted: true})
 		m.Step(start, HostJoined{Host: "Y", Slots: 2, Trusted: true})
-		m.Step(start, Traffic{0, []Flow{{1, 1e6}}})
+		m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
 		m.Step(start.Add(time.Second), HostReading{Host: "X", Cores: 2, Throttled: throttled})
 		var plans []adapt.Plan
 		for i := range 20 {

@@ -23,7 +23,7 @@ const (
 	VerbRun     = "run"     // the rank, at To
 	VerbTell    = "tell"    // Ranks where the rank is; who is not told learns it by being refused
 	VerbRelease = "release" // what From still has of the rank
-	VerbSwitch  = "switch"  // the processes of At's host to To's host use Network
+	VerbSwitch  = "switch"  // the processes of At's host and To's host use Network, and not that of Undo
 	VerbAdd     = "add"     // an agent on the host To
 )
 

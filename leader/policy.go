@@ -48,7 +48,10 @@ type Machine struct {
 	jailed  []string                // hosts in quarantine
 	drains  []string                // hosts being drained
 	moves   window
-	handed  string // the leader's host when it was last asked to hand over
+	changed map[[2]string]time.Time // when hosts, from and to, were last to use another network
+	handed  string                  // the leader's host when it was last asked to hand over
+
+	measurements []*measurement
 
 	plans      map[adapt.ID]*underWay
 	lastPlan   adapt.ID
@@ -76,7 +79,7 @@ func New(cfg Config, first *topology.Map) *Machine {
 		cfg: cfg.withDefaults(), world: first, ranks: make([]rankInfo, first.Size()),
 		hosts: map[string]*host{}, breaches: map[Link]*breach{}, fine: map[Link]fine{},
 		told: map[string]string{}, fenced: map[topology.Place]bool{}, closing: map[topology.Place]bool{},
-		added: map[string]bool{}, plans: map[adapt.ID]*underWay{},
+		added: map[string]bool{}, changed: map[[2]string]time.Time{}, plans: map[adapt.ID]*underWay{},
 	}
 	at := map[topology.Place]*process{}
 	for _, p := range first.Places() {
@@ -106,6 +109,10 @@ func (m *Machine) Step(now time.Time, in Input) []Action {
 		m.now = now
 	}
 	m.out = nil
+	if _, last := in.(Ending); last {
+		m.conclude(func(*measurement) bool { return true })
+		return m.out
+	}
 	m.take(in)
 	m.settle()
 	if m.ended { // nothing after GiveUp
@@ -136,7 +143,7 @@ func (m *Machine) take(in Input) {
 	case Breach:
 		m.breach(in)
 	case Recovered:
-		delete(m.breaches, in.Link)
+		m.recovered(in.Link)
 		if in.Seen > 0 {
 			m.fine[in.Link] = fine{m.now, in.Seen}
 		}
@@ -181,6 +188,7 @@ func (m *Machine) take(in Input) {
 // settle does what is due, the most urgent first.
 func (m *Machine) settle() {
 	m.settleSilent()
+	m.measureDue()
 	m.look()
 	m.recoverDead()
 	m.drainOn()
@@ -261,7 +269,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 		m.relocated(in, u, s)
 	case Switch:
 		if in.Outcome.End == adapt.Finished {
-			delete(m.breaches, s.Link)
+			m.switched(u.record, s)
 		}
 	case Start:
 		if q := m.process(s.Place); q != nil && q.starting == in.ID {
@@ -282,6 +290,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 	done.End, done.Why = in.Outcome.End, in.Outcome.Why
 	done.Took, done.Stood = in.Outcome.Took.Seconds(), in.Stood.Seconds()
 	done.Epoch = m.world.Epoch()
+	m.carriedOut(u.record)
 	m.tell(u.record)
 	for _, p := range in.Outcome.Fenced {
 		m.processGone(p, &cause{

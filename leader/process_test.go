@@ -17,7 +17,7 @@ func TestRanksOfOneProcessBeginAgainTogether(t *testing.T) {
 		m.Step(start, HostJoined{Host: "X", Slots: 3, Trusted: true})
 		m.Step(start, HostJoined{Host: "Y", Slots: 4, Trusted: true})
 		for r := range topology.Rank(3) {
-			m.Step(start, Traffic{r, []Flow{{3, 1e6}}})
+			m.Step(start, Traffic{r, []Flow{{To: 3, Rate: 1e6}}})
 			m.Step(start, StateSize{Rank: r, Bytes: 1e6, Copies: []string{"Y"}, Taken: start})
 		}
 		m.Step(start, HostReading{Host: "X", Cores: 2, Others: 2, Pressure: 0.9})

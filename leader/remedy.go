@@ -216,6 +216,11 @@ func (m *Machine) otherPath(t Trouble, lost float64) Option {
 	}
 	regained := 1.0
 	for _, f := range t.Falls {
+		if last, ok := m.changed[[2]string{f.Link.From, f.Link.To}]; ok && m.now.Sub(last) < m.cfg.CoolDown {
+			o.Refused = fmt.Sprintf("%s and %s were to use another network less than %v ago", f.Link.From, f.Link.To, m.cfg.CoolDown)
+			o.change = nil
+			return o
+		}
 		best, share := "", 0.0
 		for _, n := range m.shared(f.Link.From, f.Link.To) {
 			if n == f.Link.Network {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -24,13 +25,15 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 //
 //	job LEVEL [budget N] HOST:SLOTS[+SPARES][!]…  a new job, a rank in each slot; ! is not trusted
 //	nets NAME CLASS HOST…         the hosts are on a network
-//	traffic RANK TO:MB/s…         state RANK MB [HOST… [AGE]]
+//	traffic RANK TO:MB/s[:MB/S[:limited]]…  what it sends; and what the network delivered of it for all of a second
+//	state RANK MB [HOST… [AGE]]
 //	breach X→Y PROMISED SEEN [limited] [on NETWORK]
 //	fine X→Y MB/s, recovered X→Y
 //	reading HOST KEY=VALUE…       bytes in MB/s
 //	lost HOST|PLACE WHY, silent HOST|PLACE, heard HOST|PLACE, ready PLACE, joined HOST:SLOTS[+SPARES]
 //	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
 //	unreached X|Y…
+//	ending                        the job
 //	lead, move, drain, cordon, uncordon, add
 //	run D                         time passes, with a tick every 100 ms
 //
@@ -101,6 +104,9 @@ func (p *player) step(in Input) {
 		if t, ok := a.(Tell); ok {
 			if p.told[t.Record.ID] { // only what is new
 				plans := len(t.Record.Plans)
+				if t.Record.Measured != nil {
+					plans++
+				}
 				lines = append([]string{fmt.Sprintf("%.1f record %d goes on", p.now.Sub(start).Seconds(), t.Record.ID)}, lines[len(lines)-plans-1:]...)
 			}
 			p.told[t.Record.ID] = true
@@ -169,8 +175,13 @@ func (p *player) command(w []string) {
 	case "traffic":
 		in := Traffic{Rank: topology.Rank(num(arg(1)))}
 		for _, f := range w[2:] {
-			to, r, _ := strings.Cut(f, ":")
-			in.To = append(in.To, Flow{topology.Rank(num(to)), 1e6 * num(r)})
+			parts := strings.Split(f, ":")
+			flow := Flow{To: topology.Rank(num(parts[0])), Rate: 1e6 * num(parts[1]), Limited: len(parts) > 3}
+			if len(parts) > 2 {
+				flow.Bytes = 1e6 * num(parts[2])
+				flow.Slots.Mark(p.now.Add(-time.Second), p.now.Add(-sensors.SlotTime))
+			}
+			in.To = append(in.To, flow)
 		}
 		p.step(in)
 	case "state":
@@ -252,6 +263,8 @@ func (p *player) command(w []string) {
 		p.step(in)
 	case "add":
 		p.step(AddHost{arg(1), "op"})
+	case "ending":
+		p.step(Ending{})
 	case "run":
 		d, err := time.ParseDuration(arg(1))
 		require.NoError(p.t, err)
@@ -339,6 +352,9 @@ func show(at time.Duration, a Action) string {
 			} else {
 				add("%s", strings.TrimSuffix(fmt.Sprintf("plan %d, %.3g s: %s, %.3g s: %s", pl.ID, pl.Cost, pl.End, pl.Stood, pl.Why), ": "))
 			}
+		}
+		if r.Measured != nil {
+			add("%v", *r.Measured)
 		}
 		return strings.Join(lines, "\n")
 	}

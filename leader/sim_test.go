@@ -27,7 +27,7 @@ func TestRandomFaults(t *testing.T) {
 	n := seeds.Each(t, 60, func(seed uint64) { newWorld(t, seed, counts).run() })
 	t.Logf("%v", counts)
 	if n >= 60 {
-		for _, what := range []string{"alive", "recovered", "copied alive", "undone", "abandoned", "done", "refused", "refill", "hand over", "give up", "drained", "release", "another path", "record", "fenced", "lost", "repeated"} {
+		for _, what := range []string{"alive", "recovered", "copied alive", "undone", "abandoned", "done", "refused", "refill", "hand over", "give up", "drained", "release", "another path", "record", "measured", "fenced", "lost", "repeated"} {
 			require.Positive(t, counts[what], "no job had %q: %v", what, counts)
 		}
 	}
@@ -115,7 +115,7 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 	for r := range w.at {
 		for range w.rng.IntN(4) {
 			if o := w.rng.IntN(len(w.at)); o != r {
-				w.to[r] = append(w.to[r], Flow{topology.Rank(o), 1e6 * float64(1+w.rng.IntN(9))})
+				w.to[r] = append(w.to[r], Flow{To: topology.Rank(o), Rate: 1e6 * float64(1+w.rng.IntN(9))})
 			}
 		}
 		slices.SortFunc(w.to[r], func(a, b Flow) int { return int(a.To) - int(b.To) })
@@ -289,6 +289,10 @@ func (w *world) step(in Input) {
 			w.take(e, e.runner.Step(w.now, adapt.Abandon{Why: a.Why}))
 		case Tell:
 			w.counts["record"]++
+			if a.Record.Measured != nil {
+				w.counts["measured"]++
+				w.require(slices.ContainsFunc(a.Record.Plans, func(p Planned) bool { return p.End == adapt.Finished }), "measured what was not carried out: %v", a.Record)
+			}
 			if kind, _, _ := strings.Cut(a.Record.Chosen, ":"); !strings.HasPrefix(kind, "move rank") {
 				w.counts[kind]++
 			}

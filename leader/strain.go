@@ -273,7 +273,10 @@ func (m *Machine) remedy(t Trouble) {
 		return
 	}
 	delete(m.told, t.Suspect.String())
+	m.conclude(func(w *measurement) bool { return w.suspect == t.Suspect.String() })
+	m.measure(t, s.Chosen, rec)
 	for _, c := range s.Chosen.change {
+		m.changed[[2]string{c.Link.From, c.Link.To}] = m.now
 		m.do(c, rec, m.cfg.Standstill.Seconds())
 	}
 	var again []*process

@@ -144,6 +144,7 @@ func (m *Machine) traffic(in Traffic) {
 		}
 	}
 	m.ranks[in.Rank].to = kept
+	m.delivered(in.Rank, kept)
 }
 
 // group is the ranks that exchange messages with r, sorted.

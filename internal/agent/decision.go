@@ -56,6 +56,9 @@ func decisionLine(r leader.Record) string {
 	if len(r.Plans) == 0 && r.Why != "" {
 		fmt.Fprintf(&b, ", for %s", r.Why)
 	}
+	if r.Measured != nil {
+		fmt.Fprintf(&b, "; %v", *r.Measured)
+	}
 	return b.String()
 }
 
@@ -72,6 +75,9 @@ func newsLine(before, r leader.Record) string {
 	}
 	if r.Why != "" && r.Why != before.Why {
 		news = append(news, r.Why)
+	}
+	if r.Measured != nil && before.Measured == nil {
+		news = append(news, r.Measured.String())
 	}
 	if news == nil {
 		return ""

@@ -25,6 +25,8 @@ func TestOfADecisionOnlyWhatIsNewIsSaid(t *testing.T) {
 		{leader.Record{Plans: []leader.Planned{done}, Why: "rank 3 waits: no room"}, "decision 7: rank 3 waits: no room"},
 		{leader.Record{Plans: []leader.Planned{done, second}, Why: ""}, "decision 7: move rank 3 from Z/1 to X/1"},
 		{leader.Record{Plans: []leader.Planned{done, second}, Why: "the host is empty, and cordoned"}, "decision 7: the host is empty, and cordoned"},
+		{leader.Record{Plans: []leader.Planned{done, second}, Why: "the host is empty, and cordoned", Measured: &leader.Measured{After: 5, Before: 0.6e6, Now: 11.2e6, Predicted: 11.9e6}},
+			"decision 7: measured 5 s later: 11.2 MB/s where 0.6 MB/s were seen, 18.7 times as much; predicted 11.9 MB/s"},
 	}
 	var before leader.Record
 	for i, s := range steps {

@@ -40,6 +40,8 @@ type policy struct {
 	machines   map[string]string // of hosts
 	slots      map[string]int    // of hosts, as last told
 
+	detours []*detour // under way
+
 	gmond *gmond // nil: nothing is reported to one
 
 	lastRef int
@@ -204,6 +206,7 @@ func (a *Agent) tickPolicy() {
 	if a.policy.ticks%int(time.Second/policyTick) == 0 {
 		a.sendersKnown()
 	}
+	a.watchDetours(time.Now())
 	if a.policy.ticks%int(promisesEvery/policyTick) == 0 {
 		a.recordPromises()
 	}
@@ -225,7 +228,13 @@ func (a *Agent) tellHosts() {
 		}
 		if before, told := a.policy.slots[h.name]; n > 0 && !h.lost && (!told || before != n) {
 			a.policy.slots[h.name] = n
-			a.tellPolicy(leader.HostJoined{Host: h.name, Slots: n, Trusted: !h.Distrusted})
+			in := leader.HostJoined{Host: h.name, Slots: n, Trusted: !h.Distrusted}
+			if a.severalNetworks() { // else links are not told apart by them
+				for _, c := range a.networkClasses(h) {
+					in.Networks = append(in.Networks, leader.Network{Name: c.String(), Class: c})
+				}
+			}
+			a.tellPolicy(in)
 		}
 	}
 }
@@ -351,14 +360,17 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 		a.tellPolicy(leader.PlanEnded{ID: plan.ID, Outcome: out, Stood: stood})
 	}
 	if len(plan.Moves) == 0 {
-		if s := plan.Steps[0]; s.Do.Verb == leader.VerbFence {
+		switch s := plan.Steps[0]; s.Do.Verb {
+		case leader.VerbFence:
 			if p := a.processAt(s.Do.At); p != nil {
 				p.kill(syscall.SIGKILL)
 			}
 			ended(nil, 0)
-			return
+		case leader.VerbSwitch:
+			a.takeDetour(s, func(err error) { ended(err, 0) })
+		default:
+			ended(fmt.Errorf("%s is not built yet", s.Do.Verb), 0)
 		}
-		ended(fmt.Errorf("%s is not built yet", plan.Steps[0].Do.Verb), 0)
 		return
 	}
 	m := plan.Moves[0]

@@ -79,6 +79,15 @@ type flow struct {
 	sent uint64    // bytes of messages, ever
 	at   time.Time // of that
 	rate float64   // of messages, over some seconds
+
+	// Since the policy was last told: what was acknowledged, when something was not, for how long,
+	// and for how much of that the program had no more to send.
+	bytes      uint64
+	slots      sensors.Slots
+	busy, idle time.Duration
+
+	network topology.Class // of the path in use
+	read    time.Time      // when it last was
 }
 
 // A gathered is what the processes of one host told of the link to another since the
@@ -91,6 +100,8 @@ type gathered struct {
 	slots        sensors.Slots
 	limited, sum time.Duration // of the processes' busy time
 	rtt          time.Duration
+	network      topology.Class // over which most of it goes
+	most         uint64         // bytes of who sends most
 }
 
 // reading is g as one.
@@ -160,6 +171,13 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		if q.host == p.host {
 			continue
 		}
+		f.network, f.read = l.Class, now
+		f.bytes += l.Bytes
+		f.slots.Add(l.Slots)
+		f.busy += time.Duration(l.Busy)
+		if !l.Limited {
+			f.idle += time.Duration(l.Busy)
+		}
 		link := sensors.Link{From: p.host.name, To: q.host.name}
 		g := pol.links[link]
 		if g == nil {
@@ -174,6 +192,9 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 			g.limited += time.Duration(l.Busy)
 		}
 		g.size = max(g.size, min(l.Size, sensors.Large))
+		if l.Bytes >= g.most {
+			g.most, g.network = l.Bytes, l.Class
+		}
 		g.bytes += l.Bytes
 		g.pending += l.Pending
 		g.rtt = max(g.rtt, time.Duration(l.RTT))
@@ -238,11 +259,15 @@ func (a *Agent) watchLinks(now time.Time) {
 			pol.promised[promiseKey{s.Link, s.Size}] = s.Rate
 		}
 	}
+	several := a.severalNetworks()
 	broken, kept := linkNews{a: a, what: "contract broken"}, linkNews{a: a, what: "contract kept again"}
 	for link, g := range pol.links {
 		r := g.reading(now, link)
 		pol.gmond.link(r)
 		l := leader.Link{From: link.From, To: link.To}
+		if several {
+			l.Network = g.network.String()
+		}
 		b, changed := pol.watch.Observe(r)
 		switch promised := pol.promised[promiseKey{link, g.size}]; {
 		case changed && b.Ended.IsZero():
@@ -279,7 +304,9 @@ func (a *Agent) sendersKnown() {
 	for pair, f := range a.policy.flows {
 		p, q := a.processes[pair[0]], a.processes[pair[1]]
 		if len(p.ranks) > 0 && len(q.ranks) > 0 {
-			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate})
+			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate,
+				Bytes: float64(f.bytes), Slots: f.slots, Limited: 2*f.idle > f.busy})
+			f.bytes, f.slots, f.busy, f.idle = 0, sensors.Slots{}, 0, 0
 		} else {
 			delete(a.policy.flows, pair)
 		}

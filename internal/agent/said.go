@@ -7,6 +7,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/leader"
 )
 
 // said is told what p said; nil: it has ended its connection, in dying or
@@ -158,6 +159,7 @@ func (a *Agent) letGo() {
 		return
 	}
 	a.calm()
+	a.tellPolicy(leader.Ending{})
 	a.record(ledger.Entry{Verdict: &ledger.Verdict{}})
 	for _, p := range a.processes {
 		if p.joined { // others are told when they have

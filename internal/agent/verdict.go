@@ -11,6 +11,7 @@ import (
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/waits"
+	"github.com/mpiv/mpiv/leader"
 )
 
 // A verdict is why a job ends.
@@ -55,6 +56,7 @@ func (a *Agent) fail(v verdict) {
 		a.detail("and then: %s", v.text)
 		return
 	}
+	a.tellPolicy(leader.Ending{})
 	a.ending, a.code = true, v.code
 	a.record(ledger.Entry{Verdict: &ledger.Verdict{Code: v.code, Text: v.text}})
 	a.emit(events.Event{Kind: events.JobVerdict, Text: v.text + v.scene, Verdict: &events.Verdict{Code: v.code}})

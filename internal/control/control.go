@@ -28,7 +28,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 5
+const Version = 6
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -61,6 +61,7 @@ type Message struct {
 	Stop    *Stop    `json:",omitempty"`
 	Ping    *Ping    `json:",omitempty"`
 	Trace   *Trace   `json:",omitempty"`
+	Avoid   *Avoid   `json:",omitempty"`
 }
 
 // Hello is the first of a process: who it is.
@@ -251,6 +252,7 @@ type Paths struct{ Links []PathReading }
 // A PathReading is as a sensors.Reading; times are in nanoseconds.
 type PathReading struct {
 	Peer    int
+	Class   topology.Class // of the path in use
 	Over    int64
 	Bytes   uint64 // acknowledged
 	Busy    int64
@@ -260,6 +262,15 @@ type PathReading struct {
 	RTT     int64
 	Size    sensors.SizeClass
 	Sent    uint64 // of the program's messages, ever
+}
+
+// Avoid has the process talk to these others over another class of network, where there is one
+// that works. It takes the place of what was said of them before. Zero For ends it.
+type Avoid struct {
+	Processes []int
+	Class     topology.Class
+	For       time.Duration
+	Why       string
 }
 
 // Covered: that snapshot of the rank, and what was saved before, would outlive the

@@ -207,6 +207,9 @@ func (a *Audit) TextOf(r *leader.Record) string {
 		}
 		b.WriteByte('\n')
 	}
+	if r.Measured != nil {
+		fmt.Fprintf(&b, "  brought: %v\n", *r.Measured)
+	}
 	return b.String()
 }
 

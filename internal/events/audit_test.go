@@ -62,6 +62,7 @@ func TestAuditKeepsTheLastOfEachDecision(t *testing.T) {
 		Plans: []leader.Planned{{ID: 1, What: "move rank 0 from a/0 to b/1", Cost: 0.21}}}
 	ended := first
 	ended.Plans = []leader.Planned{{ID: 1, What: "move rank 0 from a/0 to b/1", Cost: 0.21, End: "finished", Took: 0.16, Stood: 0.09}}
+	ended.Measured = &leader.Measured{After: 5, Before: 1e6, Now: 10.5e6, Predicted: 12e6, Flows: 2, Limited: true}
 	a := log(auditJob, Event{Kind: Decided, Decision: &first}, Event{Kind: Decided, Decision: &leader.Record{ID: 2, At: epoch.Add(time.Second), Chosen: "nothing"}}, Event{Kind: Decided, Decision: &ended})
 	require.Len(t, a.Decisions, 2)
 	require.Equal(t, `decision 1 at 0.000 s: move one rank
@@ -71,6 +72,7 @@ func TestAuditKeepsTheLastOfEachDecision(t *testing.T) {
   chosen: move one rank: brings 27 s for 0.21 s
   could be done: empty the host: no, there is no room
   plan: move rank 0 from a/0 to b/1, predicted to cost 0.21 s: finished after 0.16 s, and did cost 0.09 s, in which the rank stood still
+  brought: measured 5 s later: 10.5 MB/s where 1 MB/s were seen, 10.5 times as much; predicted 12 MB/s; the program had no more to send
 `, a.TextOf(a.Decision(1)))
 	require.Nil(t, a.Decision(3))
 	text, err := json.Marshal(a)

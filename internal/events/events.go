@@ -81,7 +81,7 @@ var Kinds = []Description{
 	{Kind: JobVerdict, Means: "why the job ends; text says it, and is empty where nothing failed", Payload: "verdict"},
 	{Kind: JobEnded, Means: "all processes have ended; last of all events", Payload: "ended"},
 	{Kind: ProcessReading, Means: "what a process counts; each second while somebody watches", Host: true, Process: true, Payload: "reading"},
-	{Kind: Decided, Means: "what the policy saw, whom it blames, what could be done and what is; again, with the same `id`, when a plan of it has ended", Payload: "decision"},
+	{Kind: Decided, Means: "what the policy saw, whom it blames, what could be done and what is; again, with the same `id`, when a plan of it has ended, and when it was `measured` what it has brought", Payload: "decision"},
 	{Kind: LinkBreach, Means: "a link between hosts delivers less than its contract promises, or, with `ended`, what it promises again; text says it", Payload: "breach"},
 	{Kind: HostsCut, Means: "two hosts have something to send each other and do not reach each other, though each is reached by the one that leads, or do again; text says it"},
 	{Kind: StreamCut, Means: "this subscriber was too slow and hears no more; text says so. Its number is that of the last event before"},

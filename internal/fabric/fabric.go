@@ -173,6 +173,19 @@ func (f *Fabric) Fence(process int) {
 	f.engine.Fence(process)
 }
 
+// Avoid has this process, for so long, talk to others over another class of network where
+// there is one that works. Zero ends that. Why is a phrase, for people.
+func (f *Fabric) Avoid(processes []int, class topology.Class, d time.Duration, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, process := range processes {
+		if process >= 0 && process < len(f.pairs) && f.pairs[process] != nil && f.pairs[process].policy != nil {
+			f.pairs[process].avoid(class, d, why)
+		}
+	}
+	f.look()
+}
+
 // How often pairs with several paths are looked at: while something is under way,
 // and while nothing is.
 const (

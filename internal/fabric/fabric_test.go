@@ -110,6 +110,35 @@ func TestBothEndsLeaveAtOnce(t *testing.T) {
 	}
 }
 
+// A network that is to be avoided is left though it works, and gone back to when it no longer is.
+func TestAvoidedNetworkIsLeft(t *testing.T) {
+	nets := newMems(topology.SAN, topology.LAN)
+	w := newWorld(t, 2, func(p int) site { return nets.site(t, p, plain) })
+	avoid := func(d time.Duration) {
+		for p, f := range w.fabrics {
+			f.Avoid([]int{1 - p}, topology.SAN, d, "the leader's order")
+		}
+	}
+	w.say(0, 1)
+	w.eventually(0, 1, topology.SAN)
+	avoid(time.Minute)
+	w.eventually(0, 1, topology.LAN)
+	w.say(0, 1)
+	w.say(1, 0)
+	require.Equal(t, "san mem:san1 is to be avoided: the leader's order", w.link(0, 1).Why)
+	require.Regexp(t, "^idle, next probe in 5[0-9]", w.link(0, 1).Candidates[0].State)
+
+	nets[topology.LAN].Pull() // it is used where no other works
+	w.say(1, 0)
+	w.eventually(0, 1, topology.SAN)
+	nets[topology.LAN].Plug()
+	w.eventually(0, 1, topology.LAN)
+
+	avoid(0)
+	w.eventually(0, 1, topology.SAN)
+	w.say(0, 1)
+}
+
 func TestFencedProcessIsRefused(t *testing.T) {
 	nets := newMems(topology.SAN, topology.LAN)
 	w := newWorld(t, 3, func(p int) site {

@@ -165,6 +165,16 @@ func (p *pair) step(now time.Time, in paths.Input) {
 	}
 }
 
+// avoid has the pair leave paths of a class for others; 0: no more.
+func (p *pair) avoid(class topology.Class, d time.Duration, why string) {
+	now := time.Now()
+	in := paths.Avoid{Class: class, Why: why}
+	if d > 0 {
+		in.Until = now.Add(d)
+	}
+	p.step(now, in)
+}
+
 // over is the generation of the connection that may be replaced.
 func (p *pair) over() uint32 {
 	if i := p.f.engine.Link(p.process); i.Conn != nil {

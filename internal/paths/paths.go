@@ -5,7 +5,8 @@
 // A pair starts on the best class that both ends offer. It leaves a path that
 // breaks or stalls for whichever other answers first, and goes back when the
 // better one answers again. It also changes where another path is known to be
-// faster. Only one end of a pair plans changes; either leaves a path that fails.
+// faster, or where it is told to avoid a class. Only one end of a pair plans changes;
+// either leaves a path that fails.
 package paths
 
 import (
@@ -62,8 +63,8 @@ const (
 	longestOut = time.Minute
 )
 
-// An Input is what has happened: [Want], [Tick], [Answered], [Failed] or
-// [Attached].
+// An Input is what has happened: [Want], [Tick], [Answered], [Failed],
+// [Attached] or [Avoid].
 type Input interface{ input() }
 
 // Want: there is something to send and no connection. Err is why the last one was
@@ -93,11 +94,21 @@ type Attached struct {
 	Dialed, Stable bool
 }
 
+// Avoid: until then planned changes leave paths of that class for one of another, and
+// take none of it; one that is needed is used all the same. It takes the place of the
+// Avoid before. A zero Until ends it, and lets the pair go back.
+type Avoid struct {
+	Class topology.Class
+	Until time.Time
+	Why   string // a phrase, for people
+}
+
 func (Want) input()     {}
 func (Tick) input()     {}
 func (Answered) input() {}
 func (Failed) input()   {}
 func (Attached) input() {}
+func (Avoid) input()    {}
 
 // A Reading is how the path in use does.
 type Reading struct {
@@ -186,6 +197,7 @@ type Pair struct {
 	lastTick  time.Time
 	reason    string // of the Take under way, or of the last failure of a path in use
 	fled      string // how the path in use failed that the Take under way is to leave; "": it did not
+	avoid     Avoid  // the last that was heard
 	hopeless  bool   // GiveUp was said
 	everUsed  bool
 	now       time.Time
@@ -233,6 +245,8 @@ func (p *Pair) Step(now time.Time, in Input) []Action {
 		p.failed(in.Path, in.Err)
 	case Attached:
 		p.attached(in)
+	case Avoid:
+		p.avoids(in)
 	}
 	p.expire()
 	switch {

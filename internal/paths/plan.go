@@ -125,6 +125,9 @@ func (p *Pair) better(path int) string {
 	case q.slow: // it has been out for long enough to be tried again
 		q.slow, q.pace, q.paced = false, [2]float64{}, time.Time{}
 	}
+	if p.avoided(p.using) {
+		return fmt.Sprintf("%s is to be avoided: %s", u.Name, p.avoid.Why)
+	}
 	if q.faster >= slowFor {
 		return fmt.Sprintf("faster than %s: %s", u.Name, ratios(q.pace, u.pace))
 	}

@@ -27,6 +27,7 @@ var update = flag.Bool("update", false, "write what the pair does into testdata"
 //	answered PATH, failed PATH WHY
 //	attached PATH [theirs]         the other end has dialed it, where it says so
 //	reading [stalled D] [silent D] [rtt D] [measured] [out MB/s [limited]] [in MB/s [limited]]
+//	avoid CLASS D                  a class, for that long
 //	run D                          time passes, with a tick every 5 ms
 //	held D                         time passes without one, and then comes one
 //	status
@@ -103,6 +104,14 @@ func (p *player) command(words []string) {
 		p.step(Failed{p.path(rest[0]), errors.New(strings.Join(rest[1:], " "))})
 	case "attached":
 		p.step(Attached{Path: p.path(rest[0]), Dialed: len(rest) == 1})
+	case "avoid":
+		class, err := topology.ParseClass(rest[0])
+		require.NoError(p.t, err)
+		in := Avoid{Class: class, Why: "the leader's order"}
+		if d := p.duration(rest[1]); d > 0 {
+			in.Until = p.now.Add(d)
+		}
+		p.step(in)
 	case "reading":
 		p.reading(rest)
 	case "run":

@@ -19,7 +19,7 @@ var (
 )
 
 // TestRandomFaults runs the two ends of a pair over paths that are cut, silenced,
-// slowed and healed at random.
+// slowed and healed at random, and some of which they are told to avoid.
 func TestRandomFaults(t *testing.T) {
 	var sum tally
 	for seed := *first; seed < *first+uint64(*seeds); seed++ {
@@ -39,11 +39,12 @@ func TestRandomFaults(t *testing.T) {
 	require.Positive(t, sum.faster)
 	require.Positive(t, sum.crossed)
 	require.Positive(t, sum.blackouts)
+	require.Positive(t, sum.orders)
 }
 
 type tally struct {
-	breaks, stalls, rejoins, faster, crossed, blackouts int
-	worst                                               time.Duration // outage with another path that worked all the time
+	breaks, stalls, rejoins, faster, crossed, blackouts, orders int
+	worst                                                       time.Duration // outage with another path that worked all the time
 }
 
 func (t *tally) add(o tally) {
@@ -53,6 +54,7 @@ func (t *tally) add(o tally) {
 	t.faster += o.faster
 	t.crossed += o.crossed
 	t.blackouts += o.blackouts
+	t.orders += o.orders
 	t.worst = max(t.worst, o.worst)
 }
 
@@ -342,7 +344,9 @@ func (w *faulty) fault() {
 			}
 		}
 	default:
-		if w.calm {
+		if w.rng.IntN(2) == 0 {
+			w.order(n.carrier)
+		} else if w.calm {
 			n.rate *= []float64{0.01, 1, 1}[w.rng.IntN(3)]
 		}
 		return
@@ -353,6 +357,25 @@ func (w *faulty) fault() {
 			w.lastFault = w.now
 		}
 	})
+}
+
+// order has the ends avoid the class of a carrier for some time, or end that; one of them may not hear of it.
+func (w *faulty) order(carrier int) {
+	w.orders++
+	in := Avoid{Class: topology.SAN + topology.Class(min(carrier, 2)), Why: "to order"}
+	if d := w.rng.IntN(10_000); d > 1000 {
+		in.Until = w.now.Add(time.Duration(d) * time.Millisecond)
+		w.after(d, func() {
+			if w.calm {
+				w.lastFault = w.now // what it kept out may be better
+			}
+		})
+	}
+	for _, e := range w.ends {
+		if w.rng.IntN(4) > 0 {
+			w.after(w.rng.IntN(200), func() { w.must(w.step(e, in)) })
+		}
+	}
 }
 
 // silence has all paths over a carrier fall silent, or ends that.

@@ -38,13 +38,35 @@ func (s *standing) fail(now time.Time) (held bool) {
 }
 
 // heldUntil is when planned changes may take a path: it or its network may be kept
-// out. A network that is in use is not.
+// out, or it is to be avoided. A network that is in use is not kept out.
 func (p *Pair) heldUntil(path int) time.Time {
 	r := &p.routes[path]
-	if r.net.hold.After(r.own.hold) && !(p.using >= 0 && p.related(path, p.using)) {
-		return r.net.hold
+	until := r.own.hold
+	if r.net.hold.After(until) && !(p.using >= 0 && p.related(path, p.using)) {
+		until = r.net.hold
 	}
-	return r.own.hold
+	if p.avoided(path) && p.avoid.Until.After(until) {
+		until = p.avoid.Until
+	}
+	return until
+}
+
+// avoided tells whether a path is to be left for others.
+func (p *Pair) avoided(path int) bool {
+	return p.now.Before(p.avoid.Until) && p.routes[path].Class == p.avoid.Class
+}
+
+// avoids begins to avoid a class, or ends it.
+func (p *Pair) avoids(in Avoid) {
+	p.avoid = in
+	if !in.Until.IsZero() {
+		return
+	}
+	for i := range p.routes {
+		if r := &p.routes[i]; r.Class == in.Class && r.slow {
+			r.own.hold = p.now
+		}
+	}
 }
 
 // join notes that a path is in use now. A change from one path of a network to

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/sensors"
+	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -26,6 +27,7 @@ type course struct {
 	slots           sensors.Slots
 	rtt             time.Duration
 	size            sensors.SizeClass
+	network         topology.Class
 }
 
 // reportPaths sends readings of the paths to other hosts, until the job ends.
@@ -62,6 +64,9 @@ func (p *Process) reportPaths() {
 			if courses[l.Process] == nil {
 				courses[l.Process] = &course{}
 			}
+			if l.InUse >= 0 {
+				courses[l.Process].network = l.Candidates[l.InUse].Class
+			}
 		}
 		var all []control.PathReading
 		for peer, c := range courses {
@@ -96,7 +101,7 @@ func (c *course) see(path transport.PathInfo, now time.Time, passed time.Duratio
 
 // read is what was seen since the last time; false if there is nothing to tell.
 func (c *course) read(over time.Duration) (control.PathReading, bool) {
-	r := control.PathReading{Over: int64(over), Bytes: c.bytes, Busy: int64(min(c.busy, over)), Slots: c.slots, Pending: c.pending, Limited: 2*c.limited > c.busy, RTT: int64(c.rtt)}
+	r := control.PathReading{Class: c.network, Over: int64(over), Bytes: c.bytes, Busy: int64(min(c.busy, over)), Slots: c.slots, Pending: c.pending, Limited: 2*c.limited > c.busy, RTT: int64(c.rtt)}
 	c.bytes, c.busy, c.limited, c.slots = 0, 0, 0, sensors.Slots{}
 	return r, r.Bytes > 0 || r.Pending > 0
 }

@@ -268,6 +268,8 @@ func (p *Process) listenToAgent() {
 			p.depart(*m.Depart)
 		case m.Trace != nil:
 			p.trace(*m.Trace)
+		case m.Avoid != nil:
+			p.fabric.Avoid(m.Avoid.Processes, m.Avoid.Class, m.Avoid.For, m.Avoid.Why)
 		case m.Dead != nil:
 			p.dead(*m.Dead)
 		case m.Stop != nil:
