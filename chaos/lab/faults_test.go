@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,9 +21,9 @@ import (
 	"github.com/mpiv/mpiv/chaos/lab"
 )
 
-// goodput returns the Mbit/s at which bytes go from one host to another for a
-// while, the first moments excepted.
-func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Duration) float64 {
+// stream has bytes go from one host to another for as long as the test lasts, or until end
+// is called; read takes what comes for a while.
+func stream(t testing.TB, l *lab.Lab, from, to, network string) (read func(d time.Duration) (n int, took time.Duration), end func()) {
 	t.Helper()
 	ln, err := l.Listen(to, "tcp4", ":0")
 	require.NoError(t, err)
@@ -30,6 +31,8 @@ func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Dur
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	require.NoError(t, err)
 	c, err := l.Dial(t.Context(), from, "tcp4", at(t, l, to, network, port))
+	require.NoError(t, err)
+	in, err := ln.Accept()
 	require.NoError(t, err)
 	sent := make(chan struct{})
 	go func() {
@@ -41,15 +44,14 @@ func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Dur
 			}
 		}
 	}()
-	defer func() {
+	end = sync.OnceFunc(func() {
 		c.Close()
 		<-sent
-	}()
-	in, err := ln.Accept()
-	require.NoError(t, err)
-	defer in.Close()
+		in.Close()
+	})
+	t.Cleanup(end)
 	buf := make([]byte, 256<<10)
-	read := func(d time.Duration) (n int, took time.Duration) {
+	return func(d time.Duration) (n int, took time.Duration) {
 		start := time.Now()
 		_ = in.SetReadDeadline(start.Add(d))
 		for {
@@ -60,10 +62,35 @@ func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Dur
 				return n, time.Since(start)
 			}
 		}
-	}
+	}, end
+}
+
+// goodput returns the Mbit/s at which bytes go from one host to another for a
+// while, the first moments excepted.
+func goodput(t testing.TB, l *lab.Lab, from, to, network string, during time.Duration) float64 {
+	t.Helper()
+	read, end := stream(t, l, from, to, network)
+	defer end()
 	read(during / 2)
 	n, took := read(during)
 	return float64(n) * 8 / 1e6 / took.Seconds()
+}
+
+// What waits in the queue of a busy cable leaves it at the new rate.
+func TestABusyLinkSlowsDown(t *testing.T) {
+	l := lab.ForTest(t, lab.Options{})
+	require.NoError(t, l.SetRate("X", "lan", 300*lab.Mbit))
+	require.NoError(t, l.SetRate("Y", "lan", 300*lab.Mbit))
+	read, end := stream(t, l, "X", "Y", "lan")
+	defer end()
+	for range 2 {
+		read(200 * time.Millisecond)
+		require.NoError(t, l.SetRate("X", "lan", 5*lab.Mbit))
+		read(3 * time.Second) // what waits, and more
+		n, _ := read(time.Second)
+		require.Greater(t, n, 100_000, "of 600 kB")
+		require.NoError(t, l.SetRate("X", "lan", 300*lab.Mbit))
+	}
 }
 
 // How near a link comes to its shape is for mpivtrials shaped to say: here others may need

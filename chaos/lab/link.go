@@ -17,6 +17,10 @@ import (
 // frame is the longest Ethernet frame on a network of the lab.
 const frame = 1514
 
+// packet is the longest that waits in a queue: 64 KiB that the kernel has not taken apart yet,
+// counted with a header for each segment.
+const packet = 72 << 10
+
 // A link is the cable from a node to the switch. The node's end is called as the
 // network is; the other end is a port of the network's bridge.
 type link struct {
@@ -26,10 +30,11 @@ type link struct {
 	mac     net.HardwareAddr // of the node's end, so that a new cable is not noticed
 	port    string           // name of the other end
 
-	rate Rate
-	cut  bool
-	slow Impairment
-	wire *wire // not nil when the cable runs through this process
+	rate   Rate
+	shaped bool // this cable was
+	cut    bool
+	slow   Impairment
+	wire   *wire // not nil when the cable runs through this process
 }
 
 // A network is a bridge in the switch.
@@ -75,6 +80,7 @@ func (l *link) plug(sw *node) (err error) {
 	); err != nil {
 		return err
 	}
+	l.shaped = false
 	if err := l.shape(sw); err != nil {
 		return err
 	}
@@ -139,11 +145,17 @@ func (l *link) shape(sw *node) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(shape(sw.conf, port, l.rate, l.network.Queue), shape(l.node.conf, end, l.rate, l.network.Queue))
+	least := 2 * frame
+	if l.shaped { // what waits may be longer than a frame, and would never leave
+		least = packet
+	}
+	l.shaped = true
+	return errors.Join(shape(sw.conf, port, l.rate, l.network.Queue, least), shape(l.node.conf, end, l.rate, l.network.Queue, least))
 }
 
-// shape makes what leaves through dev wait its turn in a queue of so many bytes.
-func shape(conf *netlink.Handle, dev netlink.Link, r Rate, queue int) error {
+// shape makes what leaves through dev wait its turn in a queue of so many bytes. At least
+// so many can leave at once.
+func shape(conf *netlink.Handle, dev netlink.Link, r Rate, queue, least int) error {
 	q := &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: dev.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
 		Limit:      uint32(queue),
@@ -157,8 +169,8 @@ func shape(conf *netlink.Handle, dev netlink.Link, r Rate, queue int) error {
 	perSecond := float64(r) / 8
 	q.Rate = uint64(perSecond)
 	// What may leave at once: two milliseconds' worth, so that a timer that is
-	// late by one loses nothing, and at least two frames.
-	burst := max(perSecond*0.002, 2*frame)
+	// late by one loses nothing.
+	burst := max(perSecond*0.002, float64(least))
 	if int(burst)+frame > queue {
 		q.Limit = uint32(burst) + frame
 	}
