@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/leader"
 )
@@ -12,10 +13,12 @@ import (
 func (a *Agent) decided(r leader.Record) {
 	text := decisionLine(r)
 	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
-	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil {
+	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil && !adds(r) {
 		delete(a.policy.refs, r.Ref)
 		if r.Chosen == "refused" {
 			reply <- Answer{Error: r.Why}
+		} else if len(r.Plans) == 1 && r.Chosen == leader.ChosenAdd && r.Plans[0].End != adapt.Finished {
+			reply <- Answer{Error: r.Plans[0].Why}
 		} else {
 			reply <- Answer{Decision: text}
 		}
@@ -35,6 +38,11 @@ func (a *Agent) decided(r leader.Record) {
 	default:
 		a.warn("%s", text)
 	}
+}
+
+// adds tells whether r adds a host that is not there yet: who asked is told when it is.
+func adds(r leader.Record) bool {
+	return r.Chosen == leader.ChosenAdd && len(r.Plans) == 1 && r.Plans[0].End == ""
 }
 
 // decisionLine is r in one line for people.

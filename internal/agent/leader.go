@@ -44,6 +44,8 @@ type policy struct {
 
 	gmond *gmond // nil: nothing is reported to one
 
+	slotsAsked int // of the host that was asked for last
+
 	lastRef int
 	refs    map[string]chan<- Answer // of the operator's questions
 	said    map[uint64]leader.Record // of decisions, what was said of each
@@ -267,8 +269,8 @@ func (a *Agent) placed(rank int, at *process) {
 // memberCame tells the policy of a process that takes part.
 func (a *Agent) memberCame(p *process) {
 	if a.policy != nil {
-		a.tellHosts()
 		a.tellPolicy(leader.ProcessReady{Place: p.place()})
+		a.tellHosts()
 	}
 }
 
@@ -310,7 +312,7 @@ func (a *Agent) hostsGone() {
 		return
 	}
 	for _, h := range a.hosts {
-		if _, told := a.policy.slots[h.name]; told && h.lost {
+		if _, told := a.policy.slots[h.name]; told && h == a.hostNamed(h.name) && h.lost {
 			delete(a.policy.slots, h.name)
 			a.tellPolicy(leader.HostLost{Host: h.name, Why: leader.Died})
 		}
@@ -368,6 +370,8 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 			ended(nil, 0)
 		case leader.VerbSwitch:
 			a.takeDetour(s, func(err error) { ended(err, 0) })
+		case leader.VerbAdd:
+			a.addHost(s.Do.To.Host, func(err error) { ended(err, 0) })
 		default:
 			ended(fmt.Errorf("%s is not built yet", s.Do.Verb), 0)
 		}
@@ -426,7 +430,7 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
 	a.policy.refs[ref] = reply
-	if slices.ContainsFunc(a.hosts, func(h *host) bool { return h.name == q.Host }) {
+	if q.Op != "add" && a.hostNamed(q.Host) != nil {
 		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
 	}
 	switch q.Op {
@@ -436,5 +440,8 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 		a.tellPolicy(leader.Cordon{Host: q.Host, Ref: ref})
 	case "uncordon":
 		a.tellPolicy(leader.Uncordon{Host: q.Host, Ref: ref})
+	case "add":
+		a.policy.slotsAsked = q.Slots
+		a.tellPolicy(leader.AddHost{Host: q.Host, Ref: ref})
 	}
 }

@@ -69,8 +69,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 		return nil, err
 	}
 	a.first = len(state.Job.Processes)
-	all := a.processes
-	a.known.Store(&all)
+	a.publish()
 	a.pen = &pen{Pen: ledger.NewPen(state)}
 	a.openDoor(r.raft.CurrentTerm())
 	go a.lead(r)

@@ -154,9 +154,11 @@ func (s *State) apply(e Event) {
 	case JobStarted:
 		s.begin(e)
 	case HostJoined:
-		if h != nil {
-			h.Joined, h.Agent = true, *e.Agent
+		if h == nil { // it was added
+			s.Hosts = append(s.Hosts, Host{Name: e.Host})
+			h = &s.Hosts[len(s.Hosts)-1]
 		}
+		h.Joined, h.Lost, h.Agent = true, false, *e.Agent
 	case HostLost:
 		if h != nil {
 			h.Lost = true
