@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -79,9 +81,31 @@ func (a *Agent) addHost(name string, ended func(error)) {
 		a.notAdded(h, err)
 		return
 	}
+	b.Head = a.familiar(b.Head)
 	a.detail("host %s: an agent is started there", name)
 	a.agreed(func() { a.head.launches.start(b, a.launchFailed) })
 	a.after(a.addPatience(), func() { a.tooLate(h) })
+}
+
+// familiar is those of addrs, host:port, by which an agent comes with an address that the
+// processes there are can dial: of the same version of IP as their own. If there is none it
+// is all.
+func (a *Agent) familiar(addrs []string) (same []string) {
+	i := slices.IndexFunc(a.hosts, (*host).able)
+	networks := a.networksOf(a.hosts[i])
+	own, err := netip.ParseAddr(networks[len(networks)-1].Address)
+	if err != nil {
+		return addrs
+	}
+	for _, text := range addrs {
+		if at, err := netip.ParseAddrPort(text); err == nil && at.Addr().Is4() == own.Is4() {
+			same = append(same, text)
+		}
+	}
+	if same == nil {
+		return addrs
+	}
+	return same
 }
 
 // tooLate gives up a host that is not there in time.
