@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,6 +58,8 @@ func (a *Agent) canAdd(slots int) error {
 		return fmt.Errorf("the job runs with --survive %s: its ranks cannot go to a host that is added (start it with --survive moves or crashes)", level)
 	case !a.leads():
 		return errors.New("the job began with processes on one host only, and no host can be added to it (start it with --host or --hostfile on two or more)")
+	case a.back != nil:
+		return errors.New("another agent is taking over the job: ask again")
 	case !a.toldStart || a.ending || a.interrupts > 0:
 		return errors.New("the job has not started yet, or is ending")
 	case a.job.Launch.Slurm:
@@ -76,6 +79,11 @@ func (a *Agent) addHost(name string, ended func(error)) {
 	h.adding = &adding{slots: h.Slots, ended: ended}
 	a.hosts = append(a.hosts, h)
 	a.publish()
+	text, err := json.Marshal(h.Host)
+	if err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
+	}
+	a.record(ledger.Entry{HostAdded: &ledger.HostAdded{Name: name, Host: text}})
 	b, err := a.bootOf(h)
 	if err != nil {
 		a.notAdded(h, err)
@@ -140,6 +148,7 @@ func (a *Agent) readyToJoin(h *host) {
 	ended := h.adding.ended
 	h.adding = nil
 	a.recordJoined(h)
+	a.record(ledger.Entry{Order: &ledger.Order{Op: "uncordon", Host: h.name}}) // of one of that name before
 	if a.copies {
 		for _, g := range a.hosts {
 			if g.lost {
@@ -151,9 +160,21 @@ func (a *Agent) readyToJoin(h *host) {
 	for _, i := range h.processes {
 		a.joinLate(a.processes[i])
 	}
-	a.reelect()
+	a.vote()
 	a.detail("host %s: its processes take part from now on", h.name)
 	ended(nil)
+}
+
+// vote tells a host that was added who votes, and has it vote, too, if that is of use.
+func (a *Agent) vote() {
+	switch {
+	case a.deputy == nil:
+	case a.pen.queue == nil && len(a.voters) < 3: // they were too few
+		a.foundVoters()
+	default:
+		a.tellVoters()
+		a.reelect()
+	}
 }
 
 // notAdded gives up a host that is being added, and the job goes on without it.

@@ -206,3 +206,31 @@ func TestHostAddedIsAnEvent(t *testing.T) {
 	tr.Abort("enough")
 	require.Equal(t, 1, tr.Wait())
 }
+
+// The head knows of a host that was added by the one before it.
+func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hosts int
+	}{{"it led among three", 3}, {"it leads among three now", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			j, out, errs := lossy(t, "slower turns", c.hosts, 3, 0)
+			j.Silence, j.Verbose, j.Options.Snapshot = 2*time.Second, true, 20*time.Millisecond
+			dir, first, code := outliving(t, j, out, errs)
+			out.await(t, "begins in turn 0", c.hosts)
+			if c.hosts > 2 {
+				errs.await(t, "is known to 3 agents", 1)
+			}
+			_, err := Ask(dir, Question{Op: "add", Host: "z", Slots: 2})
+			require.NoError(t, err, "%s", errs)
+			errs.await(t, "is known to 3 agents", 1)
+			_, err = Ask(dir, Question{Op: "move", Rank: 1, Host: "z"})
+			require.NoError(t, err, "%s", errs)
+			require.NoError(t, first.Process.Kill())
+			require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+			require.Contains(t, errs.String(), "leads the job from now on")
+			require.Contains(t, out.String(), result(c.hosts))
+			require.NotContains(t, errs.String(), "rank 1 goes on from", "its host is still there")
+		})
+	}
+}
