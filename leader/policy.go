@@ -285,7 +285,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 		if in.Outcome.End != adapt.Finished {
 			delete(m.added, s.Host)
 		} else if q := m.host(s.Host).quarantine; q.holds(m.now) {
-			u.record.Why = fmt.Sprintf("%s is in quarantine for another %v (%s): no rank moves there before, unless it is uncordoned", s.Host, q.until.Sub(m.now).Round(time.Second), q.why)
+			u.record.Why = fmt.Sprintf("%s is in quarantine for another %v (%s): wait, or uncordon it", s.Host, q.until.Sub(m.now).Round(time.Second), q.why)
 		}
 	}
 	done := &u.record.Plans[u.index]

@@ -180,7 +180,7 @@ func TestHostAddedAgain(t *testing.T) {
 	says, err := tr.order("add", "b")
 	require.NoError(t, err)
 	require.Contains(t, says, "add host b: done")
-	require.Regexp(t, `b is in quarantine for another \d+s \(crash\)`, tr.errs.String())
+	require.Regexp(t, `b is in quarantine for another \d+s \(crash\): wait, or uncordon it$`, says)
 	_, err = tr.order("uncordon", "b")
 	require.NoError(t, err)
 	_, err = Ask(tr.crew.dir.path, Question{Op: "move", Rank: 0, Host: "b"})

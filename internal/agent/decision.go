@@ -15,11 +15,16 @@ func (a *Agent) decided(r leader.Record) {
 	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
 	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil && !adds(r) {
 		delete(a.policy.refs, r.Ref)
-		if r.Chosen == "refused" {
+		switch {
+		case r.Chosen == "refused":
 			reply <- Answer{Error: r.Why}
-		} else if len(r.Plans) == 1 && r.Chosen == leader.ChosenAdd && r.Plans[0].End != adapt.Finished {
+		case r.Chosen != leader.ChosenAdd:
+			reply <- Answer{Decision: text}
+		case r.Plans[0].End != adapt.Finished:
 			reply <- Answer{Error: r.Plans[0].Why}
-		} else {
+		case r.Why != "":
+			reply <- Answer{Decision: text + "; " + r.Why}
+		default:
 			reply <- Answer{Decision: text}
 		}
 	}
@@ -42,7 +47,7 @@ func (a *Agent) decided(r leader.Record) {
 
 // adds tells whether r adds a host that is not there yet: who asked is told when it is.
 func adds(r leader.Record) bool {
-	return r.Chosen == leader.ChosenAdd && len(r.Plans) == 1 && r.Plans[0].End == ""
+	return r.Chosen == leader.ChosenAdd && r.Plans[0].End == ""
 }
 
 // decisionLine is r in one line for people.
