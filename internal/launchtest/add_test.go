@@ -5,7 +5,9 @@ package launchtest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +65,40 @@ func TestHostAddedWhileCompressing(t *testing.T) {
 	require.Equal(t, len(bytes), len(again))
 	require.Equal(t, bytes, again)
 	s.gone()
+}
+
+// A job that outlives its head: W is added, the head's host X lost, and X added again by the
+// head that follows. Then Y is drained.
+func TestHostAddedAgainByAnotherHead(t *testing.T) {
+	ways(t, func(t *testing.T, s *site, args []string) {
+		program := []string{s.program("heat2d"), "--tolerance", "2e-5"}
+		want := s.run(append([]string{"-n", "3"}, program...)...)
+		require.Zero(t, want.code, "%v", want)
+		r := s.start(append(append(args, "--verbose", "--outlive", "--host", "X,Y,Z", "--oversubscribe", "-n", "3", "--spares", "2", "--snapshot", "0.2"), program...)...)
+		r.errs.await(t, "known to 3 agents", 1)
+		r.order("heat2d", "add", "W:2")
+		said := agentOf.FindAllStringSubmatch(r.errs.String(), -1)
+		at := slices.IndexFunc(said, func(m []string) bool { return m[1] == "X" })
+		require.GreaterOrEqual(t, at, 0)
+		first, _ := strconv.Atoi(said[at][2])
+		killed(t, []int{first})
+		r.errs.await(t, "leads the job from now on", 1)
+		r.errs.await(t, "rank 0 goes on from", 1)
+		another := func(words ...string) { // the second directory is another host's
+			t.Helper()
+			end := s.run(append(words, "heat2d-"+strconv.Itoa(r.cmd.Process.Pid)+"-2")...)
+			require.Zero(t, end.code, "mpivrun %v: %v; the job said %s", words, end, r.errs.String())
+		}
+		another("add", "X")
+		another("uncordon", "X")
+		another("drain", "Y")
+		r.errs.await(t, "the host is empty, and cordoned", 1)
+		end := r.wait()
+		require.Zero(t, end.code, "%v", end)
+		require.Equal(t, want.out, end.out)
+		require.Equal(t, 2, strings.Count(end.errs, "host X: its agent has joined"), "%v", end)
+		s.gone()
+	})
 }
 
 // order gives the job, of that program, an order, which is obeyed. All hosts have one file
