@@ -100,6 +100,9 @@ func (a *Agent) addHost(name string, ended func(error)) {
 // is all.
 func (a *Agent) familiar(addrs []string) (same []string) {
 	i := slices.IndexFunc(a.hosts, (*host).able)
+	if i < 0 {
+		return addrs
+	}
 	networks := a.networksOf(a.hosts[i])
 	own, err := netip.ParseAddr(networks[len(networks)-1].Address)
 	if err != nil {

@@ -234,3 +234,25 @@ func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
 		})
 	}
 }
+
+// A head that hands over while it adds a host says that it does not: the next would not know.
+func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 3, 1)
+	j.Silence, j.Verbose = 2*time.Second, true
+	j.Launch.Command[2] = `[ $1 = z ] && exec cat >/dev/null; ` + j.Launch.Command[2]
+	dir, first, code := outliving(t, j, out, errs)
+	out.await(t, "ready", 3)
+	errs.await(t, "is known to 3 agents", 1)
+	added := make(chan error, 1)
+	go func() {
+		_, err := Ask(dir, Question{Op: "add", Host: "z"})
+		added <- err
+	}()
+	errs.await(t, "host z: an agent is started there", 1)
+	_, err := Ask(dir, Question{Op: "drain", Host: "here"})
+	require.NoError(t, err, "%s", errs)
+	require.ErrorContains(t, <-added, "another agent is to lead the job")
+	errs.await(t, "leads the job from now on", 1)
+	require.NoError(t, first.Process.Kill())
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+}

@@ -13,8 +13,9 @@ import (
 func (a *Agent) decided(r leader.Record) {
 	text := decisionLine(r)
 	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
-	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil && !adds(r) {
+	if o, waits := a.policy.refs[r.Ref]; waits && !adds(r) {
 		delete(a.policy.refs, r.Ref)
+		reply := o.reply
 		switch {
 		case r.Chosen == "refused":
 			reply <- Answer{Error: r.Why}

@@ -47,8 +47,14 @@ type policy struct {
 	slotsAsked int // of the host that was asked for last
 
 	lastRef int
-	refs    map[string]chan<- Answer // of the operator's questions
+	refs    map[string]order         // of the operator's
 	said    map[uint64]leader.Record // of decisions, what was said of each
+}
+
+// An order is one of the operator's, and who waits for what the policy says to it.
+type order struct {
+	op    string
+	reply chan<- Answer
 }
 
 type promiseKey struct {
@@ -173,7 +179,7 @@ func (a *Agent) beginPolicy() {
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
 		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
-		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]leader.Record{},
+		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
 	a.tellHosts()
@@ -429,7 +435,7 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	}
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
-	a.policy.refs[ref] = reply
+	a.policy.refs[ref] = order{q.Op, reply}
 	if q.Op != "add" && a.hostNamed(q.Host) != nil {
 		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
 	}

@@ -48,7 +48,7 @@ func TestHostAddedWhileCompressing(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(tree, name), text, 0o644))
 	}
-	program := func(to string) []string { return []string{s.program("compress"), "-o", to, tree} }
+	program := func(to string) []string { return []string{s.program("compress"), "--level", "9", "-o", to, tree} }
 	want := s.run(append([]string{"-n", "3"}, program(packed)...)...)
 	require.Zero(t, want.code, "%v", want)
 	bytes, err := os.ReadFile(packed)
