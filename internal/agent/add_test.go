@@ -40,10 +40,10 @@ func (tr *trial) order(op, host string) (string, error) {
 	return ans.Decision, err
 }
 
-// ranksAre waits until the host that is called so has as many ranks.
+// ranksAre waits until the host that is called so has as many ranks, and none is on its way.
 func (tr *trial) ranksAre(host string, n int) {
 	tr.Helper()
-	tr.until(func() bool { return tr.ranksOn(tr.hostNamed(host)) == n })
+	tr.until(func() bool { return tr.ranksOn(tr.hostNamed(host)) == n && len(tr.survival.moving) == 0 })
 }
 
 // killAgent kills the agent of a host.
@@ -74,7 +74,8 @@ func TestHostAdded(t *testing.T) {
 			_, err = tr.order("drain", "b")
 			require.NoError(t, err)
 			tr.ranksAre("c", 1)
-			require.NoError(t, tr.moveRank(0), "%s", tr.errs)
+			_, err = Ask(tr.crew.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
+			require.NoError(t, err, "%s", tr.errs)
 			tr.ranksAre("c", 2)
 			tr.endsWell()
 			require.Contains(t, tr.errs.String(), "the operator adds host c")
