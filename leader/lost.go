@@ -26,6 +26,9 @@ func (m *Machine) hostJoined(in HostJoined) {
 	h.joined, h.slots, h.spares, h.trusted = true, in.Slots, in.Spares, in.Trusted
 	h.networks = slices.Clone(in.Networks)
 	h.silent = time.Time{}
+	if m.added[in.Host] { // the operator wants it used
+		h.cordoned = false
+	}
 	delete(m.added, in.Host)
 }
 

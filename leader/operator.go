@@ -206,6 +206,9 @@ func (m *Machine) uncordon(in Uncordon) {
 	m.lacks(in.Host)
 }
 
+// ChosenAdd is what is chosen in the record of an [AddHost]: its plan tells when the host is there.
+const ChosenAdd = "add host"
+
 func (m *Machine) addHost(in AddHost) {
 	seen := fmt.Sprintf("the operator adds host %s", in.Host)
 	switch h := m.hosts[in.Host]; {
@@ -218,7 +221,7 @@ func (m *Machine) addHost(in AddHost) {
 	}
 	m.added[in.Host] = true
 	rec := m.record(seen)
-	rec.Verdict, rec.Chosen, rec.Ref = Order, "add host", in.Ref
+	rec.Verdict, rec.Chosen, rec.Ref = Order, ChosenAdd, in.Ref
 	m.do(Add{in.Host, m.leader}, rec, 0)
 	m.tell(rec)
 }

@@ -284,6 +284,8 @@ func (m *Machine) planEnded(in PlanEnded) {
 	case Add:
 		if in.Outcome.End != adapt.Finished {
 			delete(m.added, s.Host)
+		} else if q := m.host(s.Host).quarantine; q.holds(m.now) {
+			u.record.Why = fmt.Sprintf("%s is in quarantine for another %v (%s): wait, or uncordon it", s.Host, q.until.Sub(m.now).Round(time.Second), q.why)
 		}
 	}
 	done := &u.record.Plans[u.index]

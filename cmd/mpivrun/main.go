@@ -55,6 +55,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		err = move(stdout, args[1:])
 	case "drain", "cordon", "uncordon":
 		err = giveOrder(stdout, word, args[1:])
+	case "add":
+		err = add(stdout, args[1:])
 	case "attach":
 		return attach(args[1:], stdout, stderr)
 	case "abort":

@@ -48,6 +48,7 @@ type Agent struct {
 	asked     *net.UnixListener   // for mpivrun
 	speaker   *speaker
 	known     atomic.Pointer[[]*process] // processes, for other goroutines than loop
+	roster    atomic.Pointer[[]*host]    // hosts, for other goroutines than loop
 	first     int                        // how many processes the job began with
 	screens   [2]*screen
 	outputs   []*os.File // files of OutputDir
@@ -171,8 +172,7 @@ func (a *Agent) prepare() error {
 	if a.hosts, a.processes, err = layout(a.job); err != nil {
 		return err
 	}
-	all := a.processes
-	a.known.Store(&all)
+	a.publish()
 	if err := a.prepareContracts(); err != nil {
 		return err
 	}
@@ -217,6 +217,13 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	return a.serveMetrics()
+}
+
+// publish has other goroutines than loop know all processes and hosts.
+func (a *Agent) publish() {
+	processes, hosts := a.processes, a.hosts
+	a.known.Store(&processes)
+	a.roster.Store(&hosts)
 }
 
 // prepareOutput makes where the output of every process goes, and the input of
@@ -455,6 +462,10 @@ func (a *Agent) forgetAll() {
 // forked is told that p runs, or why it does not.
 func (a *Agent) forked(p *process, pid int, err error) {
 	if p.judged || p.started { // its host was lost, or lies
+		return
+	}
+	if err != nil && p.host.adding != nil {
+		a.notAdded(p.host, fmt.Errorf("host %s: %w", p.host.name, err))
 		return
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/leader"
 )
@@ -12,11 +13,19 @@ import (
 func (a *Agent) decided(r leader.Record) {
 	text := decisionLine(r)
 	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
-	if reply := a.policy.refs[r.Ref]; r.Ref != "" && reply != nil {
+	if o, waits := a.policy.refs[r.Ref]; waits && !adds(r) {
 		delete(a.policy.refs, r.Ref)
-		if r.Chosen == "refused" {
+		reply := o.reply
+		switch {
+		case r.Chosen == "refused":
 			reply <- Answer{Error: r.Why}
-		} else {
+		case r.Chosen != leader.ChosenAdd:
+			reply <- Answer{Decision: text}
+		case r.Plans[0].End != adapt.Finished:
+			reply <- Answer{Error: r.Plans[0].Why}
+		case r.Why != "":
+			reply <- Answer{Decision: text + "; " + r.Why}
+		default:
 			reply <- Answer{Decision: text}
 		}
 	}
@@ -35,6 +44,11 @@ func (a *Agent) decided(r leader.Record) {
 	default:
 		a.warn("%s", text)
 	}
+}
+
+// adds tells whether r adds a host that is not there yet: who asked is told when it is.
+func adds(r leader.Record) bool {
+	return r.Chosen == leader.ChosenAdd && r.Plans[0].End == ""
 }
 
 // decisionLine is r in one line for people.

@@ -664,9 +664,11 @@ func (d *deputy) drained(process int) {
 func (d *deputy) question(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(questionTime))
 	var q json.RawMessage
-	if json.NewDecoder(c).Decode(&q) != nil {
+	var asked Question
+	if json.NewDecoder(c).Decode(&q) != nil || json.Unmarshal(q, &asked) != nil {
 		return
 	}
+	c.SetDeadline(time.Now().Add(asked.time()))
 	for end := time.Now().Add(questionTime / 2); d.books.up.Load() == nil && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond) // there is no head, for the moment
 	}
@@ -680,7 +682,7 @@ func (d *deputy) question(c *net.UnixConn) {
 	case text := <-reply:
 		c.Write(append(text, '\n'))
 	case <-d.over:
-	case <-time.After(questionTime):
+	case <-time.After(asked.time()):
 	}
 	d.mu.Lock()
 	delete(d.answers, id)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,9 +33,15 @@ func (a *Agent) handOver(to, why string) {
 	}
 	a.recordPromises()
 	a.warn("the agent of host %s is to lead the job: %s", a.hosts[next].name, why)
-	for ref, reply := range a.policy.refs { // the order is in the ledger
-		delete(a.policy.refs, ref)
-		reply <- Answer{Decision: fmt.Sprintf("the agent of host %s is to lead the job, and to see to it", a.hosts[next].name)}
+	for _, h := range a.hosts {
+		a.notAdded(h, errors.New("another agent is to lead the job: ask again when it does"))
+	}
+	for ref, o := range a.policy.refs {
+		if o.op == "add" {
+			continue // is answered as what was not done
+		}
+		delete(a.policy.refs, ref) // the order is in the ledger
+		o.reply <- Answer{Decision: fmt.Sprintf("the agent of host %s is to lead the job, and to see to it", a.hosts[next].name)}
 	}
 	v := a.voterOf(next)
 	// Not before what was decided is agreed on: the next head goes by that.

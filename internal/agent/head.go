@@ -137,7 +137,7 @@ func (h *head) admit(c net.Conn) (*tls.Conn, int, error) {
 		return nil, 0, err
 	}
 	name, err := h.identity.Verify(conn.ConnectionState().PeerCertificates[0])
-	if err == nil && (name.Role != identity.Agent || name.Index < 1 || name.Index > len(h.a.hosts)) {
+	if err == nil && (name.Role != identity.Agent || name.Index < 1 || name.Index > len(*h.a.roster.Load())) {
 		err = fmt.Errorf("%v is no agent of another host", name)
 	}
 	c.SetDeadline(time.Time{})
@@ -152,7 +152,7 @@ func (h *head) keep(c net.Conn) bool {
 	}
 	h.conns[c] = true
 	h.shaking = append(h.shaking, c)
-	if len(h.shaking) > shakes+2*len(h.a.hosts) { // which may all come at once
+	if len(h.shaking) > shakes+2*len(*h.a.roster.Load()) { // which may all come at once
 		h.shaking[0].Close()
 		h.shaking = slices.Delete(h.shaking, 0, 1)
 	}
@@ -220,20 +220,13 @@ func (h *head) addresses() []string {
 // them has some more to start.
 func (a *Agent) launchAll() {
 	boots := make([]control.Boot, 0, len(a.hosts))
-	command, err := a.agentCommand()
+	var err error
 	for _, h := range a.hosts {
 		if h.here || len(h.processes) == 0 || err != nil || a.deputy != nil && h.index == a.own() {
 			continue
 		}
-		b := control.Boot{
-			Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
-			Head: a.head.addresses(), Launch: a.job.Launch.words(), Command: command, Quote: a.job.Launch.shell(),
-			Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Grace: a.graceOf(), Crashes: a.copies, Outlives: a.copies || a.job.Options.Survive == "report", Outlive: a.deputy != nil,
-		}
-		if b.Outlive {
-			b.Leads = a.own() + 1
-		}
-		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
+		var b control.Boot
+		b, err = a.bootOf(h)
 		boots = append(boots, b)
 	}
 	if err != nil {
@@ -254,6 +247,22 @@ func (a *Agent) launchAll() {
 		a.noteBelow(b)
 		a.head.launches.start(b, a.launchFailed)
 	}
+}
+
+// bootOf is what the agent of h is started with.
+func (a *Agent) bootOf(h *host) (b control.Boot, err error) {
+	b = control.Boot{
+		Version: control.AgentVersion, Job: a.job.Name, Agent: h.index + 1, Host: h.name,
+		Head: a.head.addresses(), Launch: a.job.Launch.words(), Quote: a.job.Launch.shell(),
+		Patience: a.job.Launch.patience() * 3 / 4, Silence: a.job.Silence, Grace: a.graceOf(), Crashes: a.copies, Outlives: a.copies || a.job.Options.Survive == "report", Outlive: a.deputy != nil,
+	}
+	if b.Outlive {
+		b.Leads = a.own() + 1
+	}
+	if b.Command, err = a.agentCommand(); err == nil {
+		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
+	}
+	return b, err
 }
 
 // noteBelow keeps what agents below b are to be told: one that another agent
@@ -299,6 +308,10 @@ func (a *Agent) notLaunched(f control.LaunchFailed, byAnother bool) {
 			// Slurm keeps the agents alive, and their input open.
 			a.fail(verdict{code: 1, text: fmt.Sprintf("srun, which started the agents of the other nodes, ended with code %d: was it killed?", f.Exit)})
 		}
+		return
+	}
+	if h.adding != nil {
+		a.notAdded(h, errors.New(a.job.Launch.explain("host "+h.name, f)))
 		return
 	}
 	if a.ending || len(h.processes) == 0 {

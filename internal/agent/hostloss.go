@@ -96,7 +96,9 @@ func (a *Agent) pairHosts() {
 }
 
 // able is true for a host that has processes and is not lost.
-func (h *host) able() bool { return h.place != nil && !h.lost && len(h.processes) > 0 }
+func (h *host) able() bool {
+	return h.place != nil && !h.lost && len(h.processes) > 0 && h.adding == nil
+}
 
 // takes is where the agent of h takes copies.
 func (a *Agent) takes(h *host) control.Buddy {

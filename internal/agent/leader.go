@@ -44,9 +44,17 @@ type policy struct {
 
 	gmond *gmond // nil: nothing is reported to one
 
+	slotsAsked int // of the host that was asked for last
+
 	lastRef int
-	refs    map[string]chan<- Answer // of the operator's questions
+	refs    map[string]order         // of the operator's
 	said    map[uint64]leader.Record // of decisions, what was said of each
+}
+
+// An order is one of the operator's, and who waits for what the policy says to it.
+type order struct {
+	op    string
+	reply chan<- Answer
 }
 
 type promiseKey struct {
@@ -171,7 +179,7 @@ func (a *Agent) beginPolicy() {
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
 		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
-		slots: map[string]int{}, refs: map[string]chan<- Answer{}, said: map[uint64]leader.Record{},
+		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
 	a.tellHosts()
@@ -267,8 +275,8 @@ func (a *Agent) placed(rank int, at *process) {
 // memberCame tells the policy of a process that takes part.
 func (a *Agent) memberCame(p *process) {
 	if a.policy != nil {
-		a.tellHosts()
 		a.tellPolicy(leader.ProcessReady{Place: p.place()})
+		a.tellHosts()
 	}
 }
 
@@ -310,7 +318,7 @@ func (a *Agent) hostsGone() {
 		return
 	}
 	for _, h := range a.hosts {
-		if _, told := a.policy.slots[h.name]; told && h.lost {
+		if _, told := a.policy.slots[h.name]; told && h == a.hostNamed(h.name) && h.lost {
 			delete(a.policy.slots, h.name)
 			a.tellPolicy(leader.HostLost{Host: h.name, Why: leader.Died})
 		}
@@ -368,6 +376,8 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 			ended(nil, 0)
 		case leader.VerbSwitch:
 			a.takeDetour(s, func(err error) { ended(err, 0) })
+		case leader.VerbAdd:
+			a.addHost(s.Do.To.Host, func(err error) { ended(err, 0) })
 		default:
 			ended(fmt.Errorf("%s is not built yet", s.Do.Verb), 0)
 		}
@@ -425,8 +435,8 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	}
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
-	a.policy.refs[ref] = reply
-	if slices.ContainsFunc(a.hosts, func(h *host) bool { return h.name == q.Host }) {
+	a.policy.refs[ref] = order{q.Op, reply}
+	if q.Op != "add" && a.hostNamed(q.Host) != nil {
 		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
 	}
 	switch q.Op {
@@ -436,5 +446,8 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 		a.tellPolicy(leader.Cordon{Host: q.Host, Ref: ref})
 	case "uncordon":
 		a.tellPolicy(leader.Uncordon{Host: q.Host, Ref: ref})
+	case "add":
+		a.policy.slotsAsked = q.Slots
+		a.tellPolicy(leader.AddHost{Host: q.Host, Ref: ref})
 	}
 }

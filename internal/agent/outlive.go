@@ -255,7 +255,7 @@ func (a *Agent) openDoor(term uint64) {
 
 // enter serves an agent.
 func (h *head) enter(c *tls.Conn, from identity.Name) {
-	if from.Index < 1 || from.Index > len(h.a.hosts) || !h.take(c) {
+	if from.Index < 1 || from.Index > len(*h.a.roster.Load()) || !h.take(c) {
 		return
 	}
 	defer h.wg.Done()

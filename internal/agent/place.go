@@ -21,6 +21,7 @@ type host struct {
 	networks  []control.Network
 	lost      bool          // its agent has ended
 	evicted   bool          // its agent is to end
+	adding    *adding       // nil: it is in the job, or is no more
 	clock     time.Duration // by how much it is behind the one here, as far as was seen when its agent joined
 	copies    int           // the port of its agent where it takes copies of snapshots
 	buddy     *host         // to which those of its own go; nil: to none

@@ -18,11 +18,12 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain", "contracts", "trace", "move", "drain", "cordon", "uncordon" or "abort"
+	Op string // "ps", "watch", "explain", "contracts", "trace", "move", "drain", "cordon", "uncordon", "add" or "abort"
 
-	Rank int           `json:",omitempty"` // move: which
-	For  time.Duration `json:",omitempty"` // trace: how long
-	Host string        `json:",omitempty"` // move: where to. Empty: wherever there is a spare process. drain and the like: which
+	Rank  int           `json:",omitempty"` // move: which
+	For   time.Duration `json:",omitempty"` // trace: how long
+	Host  string        `json:",omitempty"` // move: where to. Empty: wherever there is a spare process. drain and the like: which
+	Slots int           `json:",omitempty"` // add: spare processes that the host gets. Zero means 1
 }
 
 // An Answer to a Question. What does not belong to it is empty.
@@ -36,7 +37,7 @@ type Answer struct {
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Contracts   *Contracts         `json:",omitempty"` // contracts
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
-	Decision    string             `json:",omitempty"` // drain, cordon, uncordon: what the policy says, for people
+	Decision    string             `json:",omitempty"` // drain, cordon, uncordon, add: what the policy says, for people
 	Pass        *control.Pass      `json:",omitempty"` // attach: lets who shows the job in. Nil: mpivrun shows it
 	Silent      []int              `json:",omitempty"` // ranks whose process did not answer in time
 }
@@ -80,10 +81,14 @@ func (a *Agent) serveQuestion(c *net.UnixConn) {
 	json.NewEncoder(c).Encode(ans)
 }
 
-// time is what the question may take. A move waits for a safe point.
+// time is what the question may take. A move waits for a safe point, and who adds a host
+// for what is started there.
 func (q Question) time() time.Duration {
-	if q.Op == "move" {
+	switch q.Op {
+	case "move":
 		return moveTime
+	case "add":
+		return addTime
 	}
 	return questionTime
 }
@@ -138,6 +143,8 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 		a.moveAsked(q, reply)
 	case "drain", "cordon", "uncordon":
 		a.orderAsked(q, reply)
+	case "add":
+		a.addAsked(q, reply)
 	case "abort":
 		a.fail(verdict{code: 1, text: "the job was ended by mpivrun abort"})
 		reply <- Answer{}

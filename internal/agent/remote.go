@@ -51,7 +51,7 @@ type remote struct {
 func (h *head) serve(c *tls.Conn, index int) {
 	heard := &patient{Conn: c}
 	r := &remote{
-		a: h.a, host: h.a.hosts[index-1], ear: heard,
+		a: h.a, host: (*h.a.roster.Load())[index-1], ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
 		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
 	}
@@ -295,7 +295,12 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		a.warn("host %s: a second agent was refused; is it named twice under two names?", h.name)
 		return false
 	case j.Version != control.AgentVersion:
-		a.fail(verdict{code: 1, text: fmt.Sprintf("host %s: its mpivrun speaks version %d of the protocol of agents, this one %d: install the same on all hosts", h.name, j.Version, control.AgentVersion)})
+		text := fmt.Sprintf("host %s: its mpivrun speaks version %d of the protocol of agents, this one %d: install the same on all hosts", h.name, j.Version, control.AgentVersion)
+		if h.adding != nil {
+			a.notAdded(h, errors.New(text))
+		} else {
+			a.fail(verdict{code: 1, text: text})
+		}
 		return false
 	}
 	h.clock = time.Since(j.Time)
@@ -317,6 +322,10 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	}
 	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: j.PID, Cores: j.Cores, Address: there}})
 	a.detail("host %s: its agent has joined from %s, PID %d, %d cores", h.name, there, j.PID, j.Cores)
+	if h.adding != nil {
+		a.populate(h)
+		return true
+	}
 	for _, h := range a.hosts {
 		if h.place == nil && len(h.processes) > 0 {
 			return true
@@ -339,20 +348,24 @@ func (a *Agent) allJoined() {
 	if a.deputy == nil {
 		return
 	}
-	for i, h := range a.hosts {
-		if !h.able() {
-			continue
+	for _, h := range a.hosts {
+		if h.able() {
+			if len(h.networks) == 0 {
+				h.networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
+			}
+			a.recordJoined(h)
 		}
-		if len(h.networks) == 0 {
-			h.networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
-		}
-		text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies})
-		if err != nil {
-			panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
-		}
-		a.record(ledger.Entry{Joined: &ledger.Joined{Host: i, Agent: text}})
 	}
 	a.foundVoters()
+}
+
+// recordJoined writes down where the agent of h is.
+func (a *Agent) recordJoined(h *host) {
+	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies})
+	if err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
+	}
+	a.record(ledger.Entry{Joined: &ledger.Joined{Host: h.index, Agent: text}})
 }
 
 // coresMost is how many cores a host is believed to have.
@@ -388,21 +401,29 @@ func (a *Agent) runElsewhere() error {
 		if h.here || len(h.processes) == 0 {
 			continue
 		}
-		run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
-		for _, i := range h.processes {
-			s, err := a.spawnOf(a.processes[i])
-			if err != nil {
-				return err
-			}
-			run.Processes = append(run.Processes, s)
+		if err := a.runOn(h); err != nil {
+			return err
 		}
-		h.place.(*remote).order(control.ToAgent{Run: &run})
 		for _, i := range h.processes {
 			if p := a.processes[i]; p.reads {
 				a.feed(p)
 			}
 		}
 	}
+	return nil
+}
+
+// runOn has the agent of h start its processes.
+func (a *Agent) runOn(h *host) error {
+	run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
+	for _, i := range h.processes {
+		s, err := a.spawnOf(a.processes[i])
+		if err != nil {
+			return err
+		}
+		run.Processes = append(run.Processes, s)
+	}
+	h.place.(*remote).order(control.ToAgent{Run: &run})
 	return nil
 }
 
@@ -473,6 +494,10 @@ func (a *Agent) feed(p *process) {
 // ends its processes, or they end with it.
 func (a *Agent) hostLost(h *host, why error) {
 	if h.lost {
+		return
+	}
+	if h.adding != nil {
+		a.notAdded(h, fmt.Errorf("host %s: its agent has ended before its processes had joined: %w", h.name, why))
 		return
 	}
 	h.lost = true

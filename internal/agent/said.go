@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,7 +15,7 @@ import (
 // before.
 func (a *Agent) said(p *process, m *control.Message) {
 	switch {
-	case p.judged && !p.exited: // its host was lost
+	case p.judged && !p.exited, p.host.lost:
 	case m == nil:
 		a.linkEnd(p)
 	case m.Hello != nil:
@@ -65,7 +66,12 @@ func (a *Agent) said(p *process, m *control.Message) {
 // greet is told that p has said Hello.
 func (a *Agent) greet(p *process, h *control.Hello) {
 	if h.Version != control.Version {
-		a.fail(verdict{code: 1, text: fmt.Sprintf("%s speaks version %d of the control protocol and mpivrun version %d: build the program and mpivrun from the same mpiv%s", p.who(), h.Version, control.Version, a.onHost(p))})
+		text := fmt.Sprintf("%s speaks version %d of the control protocol and mpivrun version %d: build the program and mpivrun from the same mpiv%s", p.who(), h.Version, control.Version, a.onHost(p))
+		if p.host.adding != nil {
+			a.notAdded(p.host, errors.New(text))
+		} else {
+			a.fail(verdict{code: 1, text: text})
+		}
 		return
 	}
 	p.hello = h
@@ -90,7 +96,9 @@ func (a *Agent) readied(p *process, addrs []control.Addr) {
 	if a.ending {
 		return
 	}
-	if a.toldStart {
+	if a.toldStart && p.host.adding != nil {
+		a.readyToJoin(p.host)
+	} else if a.toldStart {
 		a.joinLate(p)
 	} else if a.ready == len(a.processes) {
 		a.startRanks()
@@ -157,6 +165,11 @@ func (a *Agent) letGo() {
 	if a.allDead() {
 		a.fail(*a.survival.loss)
 		return
+	}
+	for _, h := range a.hosts {
+		if h.adding != nil {
+			a.drop(h, errors.New("the job has ended"))
+		}
 	}
 	a.calm()
 	a.tellPolicy(leader.Ending{})

@@ -69,8 +69,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 		return nil, err
 	}
 	a.first = len(state.Job.Processes)
-	all := a.processes
-	a.known.Store(&all)
+	a.publish()
 	a.pen = &pen{Pen: ledger.NewPen(state)}
 	a.openDoor(r.raft.CurrentTerm())
 	go a.lead(r)
@@ -93,6 +92,14 @@ func (a *Agent) recall(state *ledger.State) error {
 	var err error
 	if a.hosts, _, err = layout(a.job); err != nil {
 		return err
+	}
+	for i := len(a.hosts); i < len(state.Hosts); i++ {
+		h := &host{index: i}
+		if err := json.Unmarshal(state.Hosts[i].Added.Host, &h.Host); err != nil {
+			return fmt.Errorf("what the ledger says of host %s cannot be read: %w", state.Hosts[i].Added.Name, err)
+		}
+		h.name = h.Name
+		a.hosts = append(a.hosts, h)
 	}
 	for i, h := range a.hosts {
 		h.here, h.processes, h.lost = false, nil, state.Hosts[i].Lost

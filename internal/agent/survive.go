@@ -195,22 +195,41 @@ func (a *Agent) refill() {
 		if h == nil {
 			return
 		}
-		p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: len(h.processes), path: a.processes[0].path, finished: map[int]control.RankReport{}}
-		if err := a.outputOf(p, a.screens); err != nil {
+		p, err := a.newSpare(h)
+		if err != nil {
 			a.warn("start a spare process: %v", err)
 			return
 		}
-		a.record(ledger.Entry{Added: new(a.added(p))})
-		a.processes = append(a.processes, p)
-		all := a.processes
-		a.known.Store(&all)
-		h.processes = append(h.processes, p.index)
-		a.running++
-		a.emitOf(p, events.Event{Kind: events.ProcessAdded})
 		if err := h.place.spawn(p); err != nil {
 			a.forked(p, 0, err)
 		}
 	}
+}
+
+// newSpare is one more process on h, which is still to be started.
+func (a *Agent) newSpare(h *host) (*process, error) {
+	p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: a.slotsUsed(h.name), path: a.processes[0].path, finished: map[int]control.RankReport{}}
+	if err := a.outputOf(p, a.screens); err != nil {
+		return nil, err
+	}
+	a.record(ledger.Entry{Added: new(a.added(p))})
+	a.processes = append(a.processes, p)
+	h.processes = append(h.processes, p.index)
+	a.publish()
+	a.running++
+	a.emitOf(p, events.Event{Kind: events.ProcessAdded})
+	return p, nil
+}
+
+// slotsUsed is how many processes there have been on hosts of a name, of which there may
+// be several: one that was lost and added again.
+func (a *Agent) slotsUsed(name string) (n int) {
+	for _, h := range a.hosts {
+		if h.name == name {
+			n += len(h.processes)
+		}
+	}
+	return n
 }
 
 func (a *Agent) sparesOn(h *host) (n int) {

@@ -30,6 +30,8 @@ func init() {
 		"turns without safe points": {state: true},
 		"turns, and 1 dies of it":   {state: true, safe: true, dies: true},
 		"turns with much state":     {state: true, safe: true, load: 2 << 20},
+		"slow turns":                {state: true, safe: true, pause: 20 * time.Millisecond},
+		"slower turns":              {state: true, safe: true, pause: 50 * time.Millisecond},
 	} {
 		members[name] = func(*member) { mpiv.Main(p.run) }
 	}
@@ -43,10 +45,11 @@ func init() {
 // turns is a program in which each rank passes a number on, again and again. What
 // comes out hangs on every message and on their order.
 type turns struct {
-	state bool // it protects its variables
-	safe  bool // it has safe points
-	dies  bool // rank 1 kills its process, always in the same turn
-	load  int  // numbers it carries along, of which it writes to some in each turn
+	state bool          // it protects its variables
+	safe  bool          // it has safe points
+	dies  bool          // rank 1 kills its process, always in the same turn
+	pause time.Duration // more, in each turn
+	load  int           // numbers it carries along, of which it writes to some in each turn
 }
 
 const turnsOf = 200 // each some milliseconds
@@ -81,7 +84,7 @@ func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 			return err
 		}
 		sum[0] = 31*sum[0] + got[0] + uint64(turn)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2*time.Millisecond + p.pause)
 	}
 	all := make([]uint64, size)
 	if err := mpiv.Gather(ctx, world, sum, all, 0); err != nil {

@@ -215,6 +215,8 @@ func (a *Agent) judge(p *process) {
 	a.running--
 	switch st := p.status; {
 	case a.ending:
+	case p.host.adding != nil:
+		a.notAdded(p.host, fmt.Errorf("a spare process on host %s %s before it had joined the job%s", p.host.name, ending(st), lastWords(p)))
 	case a.survives(p):
 		a.recover(p)
 	case p.hello == nil && p.index >= a.first && a.toldStart && a.interrupts == 0:

@@ -42,6 +42,8 @@ type Host struct {
 	Lost    bool
 	Agent   Agent
 	Refused uint64 // connections, by its agent
+
+	joined, lost uint64 // the last events that tell so
 }
 
 // A Process of the job.
@@ -154,12 +156,15 @@ func (s *State) apply(e Event) {
 	case JobStarted:
 		s.begin(e)
 	case HostJoined:
-		if h != nil {
-			h.Joined, h.Agent = true, *e.Agent
+		if h == nil {
+			h = s.addHost(e.Host)
 		}
+		h.Joined, h.Agent, h.joined = true, *e.Agent, e.Seq
+		h.Lost = h.lost > h.joined
 	case HostLost:
 		if h != nil {
-			h.Lost = true
+			h.lost = e.Seq
+			h.Lost = h.lost > h.joined // it may have been added again
 		}
 	case ProcessStarted:
 		p.PID = e.Started.PID
@@ -218,6 +223,16 @@ func (s *State) begin(e Event) {
 	for _, p := range e.Job.Processes {
 		s.add(p.Host, p.Ranks)
 	}
+}
+
+// addHost adds a host to those that the job began with. Such are in the order of their names.
+func (s *State) addHost(name string) *Host {
+	i := len(s.Job.Hosts)
+	for i < len(s.Hosts) && s.Hosts[i].Name < name {
+		i++
+	}
+	s.Hosts = slices.Insert(s.Hosts, i, Host{Name: name})
+	return &s.Hosts[i]
 }
 
 func (s *State) add(host string, ranks []int) {

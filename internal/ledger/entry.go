@@ -10,6 +10,7 @@ type Entry struct {
 	Job       *Job       `json:",omitempty"` // the first of all
 	Voters    *Voters    `json:",omitempty"`
 	Joined    *Joined    `json:",omitempty"`
+	HostAdded *HostAdded `json:",omitempty"`
 	HostLost  *HostLost  `json:",omitempty"`
 	Started   *Started   `json:",omitempty"`
 	Added     *Added     `json:",omitempty"`
@@ -40,6 +41,13 @@ type Voters struct{ Hosts []int }
 type Joined struct {
 	Host  int
 	Agent json.RawMessage // what the head needs to know of it; opaque here
+}
+
+// HostAdded is one more host, the next: its agent is being started, and has Joined when its
+// processes take part.
+type HostAdded struct {
+	Name string
+	Host json.RawMessage // what the head needs to know of it; opaque here
 }
 
 // HostLost: the host is lost, and its processes with it.

@@ -31,6 +31,7 @@ type State struct {
 
 // A Host of the job.
 type Host struct {
+	Added *HostAdded      `json:",omitempty"` // nil: the job began with it
 	Agent json.RawMessage `json:",omitempty"` // as it Joined; empty: it has not
 	Lost  bool            `json:",omitempty"`
 }
@@ -116,11 +117,13 @@ func (s *State) apply(e Entry) error {
 			return err
 		}
 		s.Hosts[e.Joined.Host].Agent = slices.Clone(e.Joined.Agent)
+	case e.HostAdded != nil:
+		s.Hosts = append(s.Hosts, Host{Added: e.HostAdded})
 	case e.HostLost != nil:
 		if err := s.isHost(e.HostLost.Host); err != nil {
 			return err
 		}
-		s.Hosts[e.HostLost.Host].Lost = true
+		s.loseHost(e.HostLost.Host)
 	case e.Started != nil:
 		s.Started, s.Copied = true, e.Started.Copied
 	case e.Added != nil:
@@ -182,6 +185,17 @@ func (s *State) apply(e Entry) error {
 		return errors.New("an entry that says nothing")
 	}
 	return nil
+}
+
+// loseHost loses a host. The processes of one that was added and has not joined are no more,
+// as they never took part.
+func (s *State) loseHost(h int) {
+	s.Hosts[h].Lost = true
+	for i := range s.Processes {
+		if p := &s.Processes[i]; p.Host == h && s.Hosts[h].Added != nil && s.Hosts[h].Agent == nil {
+			p.Gone = true
+		}
+	}
 }
 
 func (s *State) isHost(h int) error {

@@ -46,6 +46,23 @@ func TestRanksComeAndGo(t *testing.T) {
 	require.True(t, s.Processes[2].Gone && s.Processes[4].Gone)
 }
 
+func TestHostsAreAdded(t *testing.T) {
+	add := func(name string) Entry { return Entry{HostAdded: &HostAdded{name, json.RawMessage(`{"s":2}`)}} }
+	s := stateOf(t, job(), Entry{Started: &Started{}},
+		add("d"), Entry{Added: &Added{Host: 3}}, Entry{Joined: &Joined{Host: 3, Agent: json.RawMessage(`{"c":1}`)}},
+		add("e"), Entry{Added: &Added{Host: 4}}, Entry{HostLost: &HostLost{Host: 4}},
+		Entry{Moving: &Moving{Rank: 2, From: 2, To: 5, Epoch: 2}}, Entry{Came: &Came{Epoch: 2}},
+		Entry{HostLost: &HostLost{Host: 3}}, add("d"),
+	)
+	require.Equal(t, 5, s.ProcessOf(2))
+	require.False(t, s.Processes[5].Gone, "its rank goes on elsewhere first")
+	require.True(t, s.Processes[6].Gone, "it never took part")
+	require.Equal(t, []bool{false, false, false, true, true, false}, []bool{s.Hosts[0].Lost, s.Hosts[1].Lost, s.Hosts[2].Lost, s.Hosts[3].Lost, s.Hosts[4].Lost, s.Hosts[5].Lost})
+	again := new(State)
+	require.NoError(t, again.Restore(s.Snapshot()))
+	require.Equal(t, string(s.Snapshot()), string(again.Snapshot()))
+}
+
 func TestWhatCannotFollowIsRefused(t *testing.T) {
 	moving := Entry{Moving: &Moving{Rank: 0, From: 0, To: 3, Epoch: 2}}
 	for _, c := range []struct {
