@@ -43,7 +43,7 @@ func BenchmarkSave(b *testing.B) {
 			b.SetBytes(int64(s.n))
 			for b.Loop() {
 				n++
-				copy(a.slots[n&1].mem[align:], from)
+				copy(a.slots[n&1].mem[pageLen:], from)
 			}
 		})
 	}
