@@ -85,6 +85,7 @@ func (l *Life) sendAhead(order *control.Depart, image migrate.Image) *vanguard {
 	if total < aheadFrom {
 		return nil
 	}
+	l.written.end() // only one book is kept of a piece of memory
 	var err error
 	if v.book, err = dirty.Open(); err != nil {
 		return nil
