@@ -112,7 +112,7 @@ func (a *Area) stamp(old []uint64, number uint64, parts []Part) {
 // compare stamps the chunks of part i that are others than in the latest snapshot.
 func (a *Area) compare(stamps []uint64, number uint64, i int, part []byte) {
 	s := &a.slots[a.latest]
-	if i >= len(s.held) || s.held[i].length != int64(len(part)) || s.held[i].since != a.number {
+	if i >= len(s.held) || s.held[i].length != int64(len(part)) {
 		for k := range stamps {
 			stamps[k] = number
 		}

@@ -73,6 +73,26 @@ func TestAnAbandonedSnapshotForgetsNothing(t *testing.T) {
 	requireLatest(t, openArea(t, path), 8, string(big), "")
 }
 
+func TestAPartThatShrinksLeavesTheNextAlone(t *testing.T) {
+	a, path := newArea(t)
+	agent := openArea(t, path)
+	b, _ := newArea(t)
+	r := NewReplica(b)
+	one, two := state(2*large), state(2*large)
+	require.NoError(t, a.Begin(1, Part{Bytes: one}, Part{Bytes: two}))
+	require.NoError(t, a.End(nil))
+	sums, _ := carry(t, agent, r, nil, 0)
+
+	one = one[:large]
+	at := large + 50*ChunkLen
+	two[at]++
+	require.NoError(t, a.Begin(2, Part{Bytes: one}, Part{Bytes: two, Known: true, Written: []Range{{at, at + 1}}}))
+	require.NoError(t, a.End(nil))
+	_, n := carry(t, agent, r, sums, 0)
+	require.EqualValues(t, ChunkLen, n)
+	requireLatest(t, b, 2, string(one), string(two), "")
+}
+
 // A writer is a rank with state and a book of what it writes.
 type writer struct {
 	rng     *rand.Rand
@@ -101,18 +121,18 @@ func (w *writer) write() {
 // reshape has other parts in the place of some.
 func (w *writer) reshape() {
 	length := w.rng.IntN(3)*large/2 + w.rng.IntN(large)
-	switch k := len(w.parts); {
-	case k < 3 || w.rng.IntN(3) == 0 && k < 5:
+	k := len(w.parts)
+	i, j := w.rng.IntN(max(k, 1)), w.rng.IntN(max(k, 1))
+	switch what := w.rng.IntN(5); {
+	case k < 2 || what == 0 && k < 5:
 		w.parts, w.written, w.known = append(w.parts, state(length)), append(w.written, nil), append(w.known, false)
-	case w.rng.IntN(2) == 0:
-		i, j := w.rng.IntN(k), w.rng.IntN(k) // the two change places
-		w.parts[i], w.parts[j] = w.parts[j], w.parts[i]
-		w.known[i], w.known[j] = i == j && w.known[i], i == j && w.known[i]
-	case w.rng.IntN(2) == 0:
-		i := w.rng.IntN(k)
-		w.parts[i], w.known[i] = append(w.parts[i], make([]byte, length)...)[:length], false
-	default:
+	case what == 0:
 		w.parts, w.written, w.known = w.parts[:k-1], w.written[:k-1], w.known[:k-1]
+	case what == 1 && i != j: // they change places
+		w.parts[i], w.parts[j] = w.parts[j], w.parts[i]
+		w.known[i], w.known[j] = false, false
+	default:
+		w.parts[i], w.known[i] = append(w.parts[i], make([]byte, length)...)[:length], false
 	}
 }
 
@@ -155,9 +175,9 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 	w.reshape()
 	for _, op := range ops {
 		switch op % 16 {
-		case 0:
+		case 0, 1:
 			w.reshape()
-		case 1, 2, 3, 4:
+		case 2, 3, 4:
 			w.write()
 		case 5: // it begins what it never ends
 			number++
