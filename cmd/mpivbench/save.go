@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -15,14 +14,15 @@ import (
 const (
 	savePage   = 4096
 	saveWork   = 4 << 20         // additions in a step
+	savePhase  = 4 * time.Second // a multiple of the time between snapshots
 	saveSettle = 2 * time.Second // before a phase without snapshots is measured
 )
 
 // save is what snapshots cost a program that writes to so many percent of its pages,
-// scattered over its state, in each step: for how long it stands still for one, and how
-// much longer a step takes than without, and how much more of the processor its process
-// uses, which is the better figure where others use it, too. Phases with snapshots, from the end of one to
-// the end of the second after it, and phases without, of the same time, take turns.
+// scattered over its state, in each step: for how long it stands still when a safe point is due; how
+// much of the time that is; how much longer a step takes than without; and how much more of
+// the processor its process uses, which is the better figure where others use it, too. Phases
+// with snapshots and without take turns.
 func (o *options) save(ctx context.Context, world *mpiv.Comm, w io.Writer) error {
 	var s saved
 	state := world.State()
@@ -44,7 +44,7 @@ func (o *options) save(ctx context.Context, world *mpiv.Comm, w io.Writer) error
 			return err
 		}
 		if world.Rank() == 0 {
-			if err := o.test.printLine(w, size, []float64{median(s.stands), s.longer(0), s.longer(1)}); err != nil {
+			if err := o.test.printLine(w, size, s.figures(o.iters)); err != nil {
 				return err
 			}
 		}
@@ -61,7 +61,7 @@ type saved struct {
 	percent       int
 	steps         int
 	sum           uint64
-	stands        []int64    // ns
+	stood         []int64    // ns, when a safe point was due
 	with, without [2]float64 // seconds of a step, summed over the phases: by the clock, and of the processor
 
 	ctx   context.Context
@@ -69,30 +69,37 @@ type saved struct {
 }
 
 func (s *saved) measure(warmup, phases int) error {
-	if err := s.untilSaved(1 + warmup); err != nil {
+	if err := s.untilDue(2 + warmup); err != nil {
 		return err
 	}
-	s.stands = nil
+	s.stood = nil
 	for range phases {
-		if err := s.untilSaved(1); err != nil {
-			return err
-		}
 		began := s.now()
-		if err := s.untilSaved(2); err != nil {
+		if err := s.during(savePhase, true); err != nil {
 			return err
 		}
-		phase := s.now().clock.Sub(began.clock)
 		s.add(&s.with, began)
-		s.during(saveSettle)
+		s.during(saveSettle, false) // without safe points there is no error
 		began = s.now()
-		s.during(phase)
+		s.during(savePhase, false)
 		s.add(&s.without, began)
+		stood := s.stood // but for the next, which comes late
+		if err := s.untilDue(1); err != nil {
+			return err
+		}
+		s.stood = stood
 	}
 	return nil
 }
 
-// longer is by how many percent snapshots make one of the two times of a step longer.
-func (s *saved) longer(i int) float64 { return 100 * (s.with[i]/s.without[i] - 1) }
+func (s *saved) figures(phases int) []float64 {
+	longer := func(i int) float64 { return 100 * (s.with[i]/s.without[i] - 1) }
+	var all int64
+	for _, ns := range s.stood {
+		all += ns
+	}
+	return []float64{median(s.stood), 100 * float64(all) / float64(phases) / float64(savePhase), longer(0), longer(1)}
+}
 
 // A moment is when so many steps were taken.
 type moment struct {
@@ -115,28 +122,41 @@ func (s *saved) add(sum *[2]float64, began moment) {
 	sum[1] += (now.processor - began.processor).Seconds() / n
 }
 
-// untilSaved takes steps until so many snapshots were taken.
-func (s *saved) untilSaved(n int) error {
+// untilDue takes steps until so many safe points had something to do.
+func (s *saved) untilDue(n int) error {
 	for n > 0 {
 		s.step()
-		if !s.state.Due() {
-			continue
+		if s.state.Due() {
+			n--
 		}
-		began := time.Now()
-		if err := s.state.SafePoint(s.ctx); err != nil {
-			return fmt.Errorf("step %d: %w", s.steps, err)
+		if err := s.safePoint(); err != nil {
+			return err
 		}
-		s.stands = append(s.stands, int64(time.Since(began)))
-		n--
 	}
 	return nil
 }
 
-// during takes steps for that time.
-func (s *saved) during(d time.Duration) {
+// during takes steps for that time, with safe points or without.
+func (s *saved) during(d time.Duration, safe bool) error {
 	for began := time.Now(); time.Since(began) < d; {
 		s.step()
+		if safe {
+			if err := s.safePoint(); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+func (s *saved) safePoint() error {
+	if !s.state.Due() {
+		return nil
+	}
+	began := time.Now()
+	err := s.state.SafePoint(s.ctx)
+	s.stood = append(s.stood, int64(time.Since(began)))
+	return err
 }
 
 // step adds numbers, and writes to some of the pages, always the same: one of so many all
