@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -69,6 +70,9 @@ type saved struct {
 }
 
 func (s *saved) measure(warmup, phases int) error {
+	for i := range s.mem { // so that there is memory
+		s.mem[i] = byte(i)
+	}
 	if err := s.untilDue(2 + warmup); err != nil {
 		return err
 	}
@@ -88,6 +92,9 @@ func (s *saved) measure(warmup, phases int) error {
 			return err
 		}
 		s.stood = stood
+	}
+	if len(s.stood) == 0 {
+		return fmt.Errorf("no snapshot was taken within %v: let there be one more often (mpivrun --snapshot)", savePhase)
 	}
 	return nil
 }
