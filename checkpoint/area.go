@@ -77,7 +77,7 @@ func Open(path string) (*Area, error) {
 // [ErrNumber]. It is [ErrFull] when there is no space, [ErrBusy] while another
 // process that has saved here lives, [ErrClosed] after Close.
 //
-// It costs one copy. A snapshot larger than any before in its slot also waits
+// It costs one copy; see Begin for less. A snapshot larger than any before in its slot also waits
 // for the system to find the memory: see Reserve.
 func (a *Area) Save(number uint64, parts ...[]byte) error {
 	a.lengths = a.lengths[:0]

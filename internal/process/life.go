@@ -101,6 +101,7 @@ func (p *Process) live(l *Life) {
 	if p.over {
 		return
 	}
+	l.written.none = p.devices
 	l.pace = newPace(l.Rank, p.saveTime(), time.Now())
 	p.living[l.Rank] = l
 	p.lives <- l

@@ -46,9 +46,11 @@ func (w *written) parts(image migrate.Image) []checkpoint.Part {
 	for i, mem := range image.Segments {
 		parts[i].Bytes = mem
 		s := segment{at: uintptr(unsafe.Pointer(unsafe.SliceData(mem))), length: len(mem)}
-		if i < len(last) && last[i].at == s.at && last[i].length == s.length {
-			s = last[i]
-			last[i].mem = nil
+		if i < len(last) && last[i].length == s.length {
+			s.vain, s.skip = last[i].vain, last[i].skip
+			if last[i].at == s.at {
+				s.mem, last[i].mem = last[i].mem, nil
+			}
 		}
 		switch {
 		case s.mem != nil:
@@ -82,7 +84,7 @@ func (w *written) ask(s *segment, p *checkpoint.Part) {
 func (w *written) learn(image migrate.Image, changed func(i int) int64) {
 	for i := range w.segments {
 		s := &w.segments[i]
-		if s.length < watchFrom {
+		if i == 0 || s.length < watchFrom { // the first is made anew for each image
 			continue
 		}
 		share, all := changed(i), int64(s.length)
