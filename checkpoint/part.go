@@ -33,7 +33,7 @@ func (a *Area) Begin(number uint64, parts ...Part) error {
 	for _, p := range parts {
 		a.lengths = append(a.lengths, int64(len(p.Bytes)))
 	}
-	stamps, was := a.stamps, a.slots[1-a.latest].held // begin forgets them, as what it returns an error for is known to nobody
+	stamps, was := a.stamps, a.slots[1-a.latest].held // begin forgets them: after an error nothing is known
 	s, err := a.begin(number, append(a.lengths, 0))
 	if err != nil {
 		return err
@@ -158,6 +158,9 @@ func (a *Area) End(last []byte) error {
 	stampsAt := total
 	if len(a.stamps) > 0 {
 		total += stampsLen(lengths)
+	}
+	if err == nil && total > maxBytes {
+		err = fmt.Errorf("%d bytes with its stamps: a snapshot has at most %d", total, int64(maxBytes))
 	}
 	if err == nil {
 		err = s.grow(a.f, total)
