@@ -21,9 +21,15 @@ type Area struct {
 	latest  int     // the slot that must not be touched
 	number  uint64  // of what is there
 	lengths []int64 // of its parts, as Save takes them
-	begun   *slot   // of what Begin began; nil: nothing
-	next    uint64  // its number
 	table   []byte  // of the one that is being written
+
+	// Of what Begin began last.
+	begun   *slot // nil: nothing that has not ended
+	next    uint64
+	stamped []int64  // the lengths of its parts
+	stamps  []uint64 // by chunk of the large ones; none: nothing is known of them
+	changed []int64  // bytes, by part
+	copied  int64
 }
 
 // A Snapshot is the state of a rank that covers everything before it.
@@ -34,6 +40,8 @@ type Snapshot struct {
 	// The second Save after this one, by whichever process, overwrites them
 	// ([Area.Has] tells); Close takes them away, and touching them is then a fault.
 	Parts [][]byte
+
+	stamps []byte // of all chunks, a word each; nil if they are not known
 }
 
 // Create makes an Area in a new file of mode 0600. The error is [os.ErrExist]
@@ -69,7 +77,7 @@ func Open(path string) (*Area, error) {
 // [ErrNumber]. It is [ErrFull] when there is no space, [ErrBusy] while another
 // process that has saved here lives, [ErrClosed] after Close.
 //
-// It costs one copy. A snapshot larger than any before in its slot also waits
+// It costs one copy; see Begin for less. A snapshot larger than any before in its slot also waits
 // for the system to find the memory: see Reserve.
 func (a *Area) Save(number uint64, parts ...[]byte) error {
 	a.lengths = a.lengths[:0]
@@ -80,59 +88,10 @@ func (a *Area) Save(number uint64, parts ...[]byte) error {
 	if err != nil {
 		return err
 	}
-	off := s.start(len(parts))
-	for _, p := range parts {
-		copySlowly(s.mem[off:], p)
-		off += aligned(int64(len(p)))
+	for i, p := range parts {
+		copySlowly(s.mem[s.offs[i]:], p)
 	}
-	a.commit(s, number)
-	return nil
-}
-
-// Begin is the first half of a Save, of all parts but the last, and copies them. End is
-// the second: until then there is no such snapshot, and the one before is the latest. What
-// was begun and not ended is forgotten by the next Begin or Save. The errors are those of
-// Save.
-func (a *Area) Begin(number uint64, parts ...[]byte) error {
-	a.lengths = a.lengths[:0]
-	for _, p := range parts {
-		a.lengths = append(a.lengths, int64(len(p)))
-	}
-	s, err := a.begin(number, append(a.lengths, 0))
-	if err != nil {
-		return err
-	}
-	off := s.start(len(parts) + 1)
-	for _, p := range parts {
-		copySlowly(s.mem[off:], p)
-		off += aligned(int64(len(p)))
-	}
-	a.begun, a.next = s, number
-	return nil
-}
-
-// End ends what Begin began, with its last part.
-func (a *Area) End(last []byte) error {
-	s := a.begun
-	a.begun = nil
-	switch {
-	case a.header == nil:
-		return ErrClosed
-	case s == nil:
-		return errors.New("end a snapshot: none was begun")
-	}
-	off := s.total
-	table, total, err := layout(a.table[:0], append(a.lengths, int64(len(last))))
-	if err == nil {
-		err = s.grow(a.f, total)
-	}
-	if err != nil {
-		return fmt.Errorf("save snapshot %d: %w", a.next, err)
-	}
-	copySlowly(s.mem[off:], last)
-	copy(s.mem, table)
-	a.table, s.total = table, total
-	a.commit(s, a.next)
+	a.commit(s, number, false)
 	return nil
 }
 
@@ -220,30 +179,32 @@ func (a *Area) hold() error {
 // begin is the older slot, with room for parts of the given lengths and without
 // a snapshot.
 func (a *Area) begin(number uint64, lengths []int64) (*slot, error) {
+	a.begun, a.stamps = nil, nil
 	if err := a.hold(); err != nil {
 		return nil, err
 	}
 	if number <= a.number {
 		return nil, fmt.Errorf("save snapshot %d after %d: %w", number, a.number, ErrNumber)
 	}
-	table, total, err := layout(a.table[:0], lengths)
+	s := &a.slots[1-a.latest]
+	offs, total, err := layout(s.offs[:0], lengths)
 	if err != nil {
 		return nil, fmt.Errorf("save snapshot %d: %w", number, err)
 	}
-	a.begun = nil
-	s := &a.slots[1-a.latest]
+	s.held = nil
 	if err := s.grow(a.f, total); err != nil {
 		return nil, fmt.Errorf("save snapshot %d: %w", number, err)
 	}
 	s.open(a.header)
-	copy(s.mem, table)
-	a.table, s.total = table, total
+	a.table = tableOf(a.table[:0], lengths)
+	copy(s.mem, a.table)
+	s.offs, s.total = offs, total
 	return s, nil
 }
 
 // commit makes what is in s the latest.
-func (a *Area) commit(s *slot, number uint64) {
-	s.seal(a.header, number, a.table)
+func (a *Area) commit(s *slot, number uint64, stamped bool) {
+	s.seal(a.header, number, a.table, stamped)
 	a.number, a.latest = number, s.index
 }
 

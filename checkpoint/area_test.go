@@ -141,7 +141,7 @@ func damage(t testing.TB, path string, at int64) {
 }
 
 func TestADamagedRecordLeavesTheOlderSnapshot(t *testing.T) {
-	for at := range int64(5 * 8) {
+	for at := range int64(6 * 8) {
 		a, path := newArea(t)
 		require.NoError(t, a.Save(1, []byte("a")))
 		require.NoError(t, a.Save(2, []byte("b")))

@@ -3,8 +3,10 @@
 package checkpoint
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/xxh3"
@@ -43,7 +45,7 @@ func BenchmarkSave(b *testing.B) {
 			b.SetBytes(int64(s.n))
 			for b.Loop() {
 				n++
-				copy(a.slots[n&1].mem[align:], from)
+				copy(a.slots[n&1].mem[pageLen:], from)
 			}
 		})
 	}
@@ -93,6 +95,79 @@ func BenchmarkDelta(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkWritten is a snapshot, of which so many pages scattered over it were written to since
+// the one before: what the rank does (save), its agent (delta) and that of another host (commit).
+// What was written to is not known and not looked for (all), found by comparing, or known.
+func BenchmarkWritten(b *testing.B) {
+	const size = 256 << 20
+	for _, percent := range []int{0, 1, 10, 100} {
+		for _, how := range []string{"all", "compared", "known"} {
+			b.Run(fmt.Sprintf("%d%%/%s", percent, how), func(b *testing.B) {
+				benchWritten(b, size, percent, how)
+			})
+		}
+	}
+}
+
+func benchWritten(b *testing.B, size, percent int, how string) {
+	a, path := newArea(b)
+	agent := openArea(b, path)
+	other, _ := newArea(b)
+	r := NewReplica(other)
+	from := state(size)
+	var number uint64
+	var sums *Sums
+	var took [3]time.Duration
+	var copied, sent int64
+	once := func() {
+		number++
+		written := []Range{}
+		for i := range size / ChunkLen * percent / 100 {
+			at := i * 100 / percent * ChunkLen
+			binary.NativeEndian.PutUint64(from[at:], number)
+			written = append(written, Range{at, at + 1})
+		}
+		began := time.Now()
+		p := Part{Bytes: from}
+		switch how {
+		case "known":
+			p.Known, p.Written = true, written
+		case "all":
+			p.Known, p.Written = true, []Range{{0, size}}
+		}
+		require.NoError(b, a.Begin(number, p))
+		require.NoError(b, a.End(nil))
+		saved := time.Now()
+		d, err := agent.Delta(sums, 256<<10)
+		require.NoError(b, err)
+		found := time.Now()
+		require.NoError(b, r.Begin(d.Number, d.Lengths, d.Base))
+		for c, err := range d.Chunks() {
+			require.NoError(b, err)
+			require.NoError(b, r.Put(c.Part, c.Off, c.Data))
+		}
+		require.NoError(b, r.Commit(d.Sums.Sum()))
+		sums = d.Sums
+		for i, x := range []time.Duration{saved.Sub(began), found.Sub(saved), time.Since(found)} {
+			took[i] += x
+		}
+		copied, sent = copied+a.Copied(), sent+d.Bytes
+	}
+	for range 4 {
+		once()
+	}
+	took, copied, sent = [3]time.Duration{}, 0, 0
+	for b.Loop() {
+		once()
+	}
+	n := float64(b.N)
+	for i, unit := range []string{"save-ms/op", "delta-ms/op", "commit-ms/op"} {
+		b.ReportMetric(took[i].Seconds()*1e3/n, unit)
+	}
+	b.ReportMetric(float64(copied)/1e6/n, "copied-MB/op")
+	b.ReportMetric(float64(sent)/1e6/n, "sent-MB/op")
 }
 
 func BenchmarkHash(b *testing.B) {

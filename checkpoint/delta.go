@@ -36,8 +36,9 @@ type run struct {
 }
 
 // Delta compares the latest snapshot with the one that base is of, which need
-// not be here; nil stands for none. It reads the snapshot once. No chunk will be
-// longer than max bytes; zero means 1 MiB.
+// not be here, but must be of this Area; nil stands for none. It reads what was written
+// since, as far as that is known (see [Part]), or all. No chunk will be longer than max bytes;
+// zero means 1 MiB.
 //
 // Bytes are compared with those at the same place of the same part. Who inserts
 // some in front makes all that follows travel: give it a part of its own.
@@ -52,7 +53,10 @@ func (a *Area) Delta(base *Sums, max int) (*Delta, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums, err := a.Sums(latest.Number)
+	if base == nil {
+		base = &Sums{}
+	}
+	sums, err := a.sumsSince(base, latest.Number)
 	if err != nil {
 		return nil, err
 	}
@@ -60,13 +64,8 @@ func (a *Area) Delta(base *Sums, max int) (*Delta, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Delta{Number: snap.Number, Lengths: sums.Lengths, Sums: sums,
+	d := &Delta{Number: snap.Number, Base: base.Number, Lengths: sums.Lengths, Sums: sums,
 		area: a, slot: s, turn: turn, snap: snap, max: int64(max)}
-	if base != nil {
-		d.Base = base.Number
-	} else {
-		base = &Sums{}
-	}
 	d.compare(base)
 	return d, nil
 }

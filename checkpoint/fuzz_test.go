@@ -28,8 +28,8 @@ func FuzzOpen(f *testing.F) {
 				slots[i] = slices.Clone(s.mem[:300])
 			}
 		}
-		f.Add(slices.Clone(a.header[:recordStart+recordSpan+40]), slots[0], slots[1], uint8(0), true)
-		f.Add(slices.Clone(a.header[:recordStart+recordSpan+40]), slots[0], slots[1], uint8(2), false)
+		f.Add(slices.Clone(a.header[:recordStart+recordSpan+48]), slots[0], slots[1], uint8(0), true)
+		f.Add(slices.Clone(a.header[:recordStart+recordSpan+48]), slots[0], slots[1], uint8(2), false)
 		a.Close()
 	}
 	f.Fuzz(func(t *testing.T, header, zero, one []byte, short uint8, honest bool) {
@@ -40,15 +40,15 @@ func FuzzOpen(f *testing.F) {
 		if len(header) > pageLen {
 			header = header[:pageLen]
 		}
-		if honest && len(header) >= recordStart+recordSpan+40 {
+		if honest && len(header) >= recordStart+recordSpan+48 {
 			for i, table := range [][]byte{zero, one} {
-				rec := header[recordStart+i*recordSpan:][:40]
-				words := [4]uint64{}
+				rec := header[recordStart+i*recordSpan:][:48]
+				words := [5]uint64{}
 				for k := range words {
 					words[k] = binary.NativeEndian.Uint64(rec[8*k:])
 				}
 				n := min(8*words[2], uint64(len(table)))
-				binary.NativeEndian.PutUint64(rec[32:], sumOf(table[:n], words[:]...))
+				binary.NativeEndian.PutUint64(rec[40:], sumOf(table[:n], words))
 			}
 		}
 		end := int64(0)

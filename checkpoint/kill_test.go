@@ -59,6 +59,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, saveUntilKilled(dir))
 		os.Exit(1)
 	}
+	if dir := os.Getenv(writtenDir); dir != "" {
+		fmt.Fprintln(os.Stderr, saveWrittenUntilKilled(dir))
+		os.Exit(1)
+	}
 	if dir := os.Getenv(smallDir); dir != "" {
 		if err := fillSmall(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -20,14 +20,13 @@ type Replica struct {
 	slot    *slot
 	number  uint64
 	lengths []int64
-	offs    []int64 // where the parts begin in the slot
 	firsts  []int64 // the number of each part's first chunk
 	touched []bool  // by chunk: some of it is put, and the rest of it is the base's
 
 	base       *Sums
 	baseParts  [][]byte
 	baseFirsts []int64
-	stale      []Sum // what is in the slot, where its layout is the same
+	stale      [][]Sum // by part, what is in the slot; nil where it is not known
 }
 
 // NewReplica returns a Replica that keeps its snapshots in a. Nobody else may
@@ -60,24 +59,40 @@ func (r *Replica) Begin(number uint64, lengths []int64, base uint64) error {
 		r.baseParts = snap.Parts
 	}
 	target := &a.slots[1-a.latest]
-	r.stale = nil
-	if old := target.sums; old != nil && target.sumsTurn == target.turn(a.header) && slices.Equal(old.Lengths, lengths) {
-		r.stale = old.Chunks
+	old := target.sums
+	if old != nil && target.sumsTurn != target.turn(a.header) {
+		old = nil
 	}
 	s, err := a.begin(number, lengths)
 	if err != nil {
 		return err
 	}
 	r.slot, r.number, r.lengths = s, number, slices.Clone(lengths)
-	r.offs = r.offs[:0]
-	off := s.start(len(lengths))
-	for _, n := range lengths {
-		r.offs = append(r.offs, off)
-		off += aligned(n)
-	}
+	r.stale = staleIn(s, old, lengths)
 	r.firsts, r.baseFirsts = firsts(lengths), firsts(r.base.Lengths)
 	r.touched = make([]bool, chunksOf(lengths))
 	return nil
+}
+
+// staleIn is the sums of those parts of old, which was in s, that are as long and where parts
+// of these lengths will be.
+func staleIn(s *slot, old *Sums, lengths []int64) [][]Sum {
+	stale := make([][]Sum, len(lengths))
+	if old == nil {
+		return stale
+	}
+	offs, _, err := layout(nil, old.Lengths)
+	if err != nil {
+		return stale
+	}
+	chunks := old.Chunks
+	for i, n := range old.Lengths {
+		if i < len(lengths) && n == lengths[i] && offs[i] == s.offs[i] {
+			stale[i] = chunks[:chunksIn(n)]
+		}
+		chunks = chunks[chunksIn(n):]
+	}
+	return stale
 }
 
 func firsts(lengths []int64) []int64 {
@@ -132,7 +147,7 @@ func (r *Replica) Commit(sum Sum) error {
 	if sums.Sum() != sum {
 		return fmt.Errorf("commit snapshot %d: %w", r.number, ErrDiffers)
 	}
-	r.area.commit(s, r.number)
+	r.area.commit(s, r.number, false)
 	s.sums, s.sumsTurn = sums, s.turn(r.area.header)
 	return nil
 }
@@ -144,7 +159,7 @@ func (r *Replica) finish(part int, i int64) Sum {
 	case r.touched[k]:
 	case part < len(r.baseParts) && chunkLen(r.base.Lengths[part], i) == int64(len(to)):
 		sum := r.base.Chunks[r.baseFirsts[part]+i]
-		if r.stale == nil || r.stale[k] != sum {
+		if r.stale[part] == nil || r.stale[part][i] != sum {
 			r.fromBase(part, i)
 		}
 		return sum
@@ -156,7 +171,7 @@ func (r *Replica) finish(part int, i int64) Sum {
 
 // chunk is the memory of chunk i of a part.
 func (r *Replica) chunk(part int, i int64) []byte {
-	off := r.offs[part] + i*ChunkLen
+	off := r.slot.offs[part] + i*ChunkLen
 	return r.slot.mem[off : off+chunkLen(r.lengths[part], i)]
 }
 

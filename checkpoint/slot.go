@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	areaMagic = 0x31_70_61_6e_73_76_69_70 // "pivsnap1" on a little-endian host
+	areaMagic = 0x32_70_61_6e_73_76_69_70 // "pivsnap2" on a little-endian host
 
 	// The slots lie far apart, so that each can grow where it is. What is between
 	// them is a hole and takes no space.
@@ -21,31 +21,35 @@ const (
 
 	maxBytes = slotSpan - slotStart // of a snapshot, with its table
 	maxParts = 1 << 16
-	align    = 64 // of parts: a cache line
+	align    = 64      // of parts: a cache line
+	large    = 1 << 20 // a part from that length on is looked at in chunks, and comes first
 
 	// Of the records in the header, each in cache lines of its own.
 	recordStart = 1 << 10
 	recordSpan  = 1 << 9
 )
 
-// A slot holds one snapshot: a table of the lengths of its parts, and the
-// parts. Its record is in the header, five words:
+// A slot holds one snapshot: a table of the lengths of its parts, the parts, and
+// maybe the stamps of its chunks. Its record is in the header, six words:
 //
 //	turn    odd while the slot is being written, 0 before the first time
 //	number  of the snapshot
 //	parts   how many
 //	total   bytes of the slot that are in use
-//	sum     of these four and the table
+//	stamped 1 if there are stamps
+//	sum     of these five and the table
 //
-// Who writes makes turn odd, writes table and parts, then the record, and makes
+// Who writes makes turn odd, writes table, parts and stamps, then the record, and makes
 // turn even. A process that is killed leaves all its stores up to some point and
 // none after it, so an even turn means a whole slot; the sum is against damage.
 type slot struct {
 	index int
-	mem   []byte   // mapped
-	old   [][]byte // mapped earlier, where Parts may still point
-	grown int64    // bytes that this process has reserved
-	total int64    // in use, while being written
+	mem   []byte    // mapped
+	old   [][]byte  // mapped earlier, where Parts may still point
+	grown int64     // bytes that this process has reserved
+	total int64     // in use, while being written
+	offs  []int64   // where the parts begin, while being written
+	held  []holding // by part, what is in it of what Begin was given; nil: not known
 
 	sums     *Sums // of what was there at sumsTurn; nil when never asked for
 	sumsTurn uint64
@@ -54,10 +58,14 @@ type slot struct {
 // errChanged: somebody else writes to the slot.
 var errChanged = errors.New("the slot has changed")
 
-func aligned(n int64) int64 { return (n + align - 1) &^ (align - 1) }
+// A holding is where a part is in a slot. Of its chunks those are as the rank has them
+// whose stamp is not above since.
+type holding struct {
+	off, length int64
+	since       uint64
+}
 
-// start is where the first of n parts is.
-func (s *slot) start(n int) int64 { return aligned(8 * int64(n)) }
+func aligned(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 
 func (s *slot) offset() int64 { return slotStart + int64(s.index)*slotSpan }
 
@@ -68,24 +76,39 @@ func (s *slot) record(header []byte, i int) *atomic.Uint64 {
 
 func (s *slot) turn(header []byte) uint64 { return s.record(header, 0).Load() }
 
-// layout appends to table that of a snapshot whose parts have these lengths, and
-// tells the bytes that the snapshot takes in all.
-func layout(table []byte, lengths []int64) (_ []byte, total int64, err error) {
+// layout appends to offs where the parts of a snapshot begin that have these lengths,
+// and tells the bytes that the snapshot takes in all, without stamps. First come the
+// large ones: they stay where they are when others become longer. The last comes last.
+func layout(offs, lengths []int64) (_ []int64, total int64, err error) {
 	if len(lengths) > maxParts {
 		return nil, 0, fmt.Errorf("%d parts: at most %d", len(lengths), maxParts)
 	}
-	total = aligned(8 * int64(len(lengths)))
-	for i, n := range lengths {
-		if n < 0 || n > maxBytes-total {
-			return nil, 0, fmt.Errorf("part %d of %d bytes: a snapshot has at most %d", i, n, int64(maxBytes))
-		}
-		table = binary.NativeEndian.AppendUint64(table, uint64(n))
-		total += aligned(n)
-		if total > maxBytes {
-			return nil, 0, fmt.Errorf("part %d of %d bytes: a snapshot has at most %d", i, n, int64(maxBytes))
+	total = (8*int64(len(lengths)) + pageLen - 1) &^ (pageLen - 1)
+	offs = append(offs, lengths...)
+	last := len(lengths) - 1
+	for pass := range 3 {
+		for i, n := range lengths {
+			if n < 0 || n > maxBytes-total {
+				return nil, 0, fmt.Errorf("part %d of %d bytes: a snapshot has at most %d", i, n, int64(maxBytes))
+			}
+			if i == last && pass == 2 || i < last && (n >= large && pass == 0 || n < large && pass == 1) {
+				offs[len(offs)-len(lengths)+i] = total
+				total += aligned(n)
+			}
 		}
 	}
-	return table, total, nil
+	if total > maxBytes {
+		return nil, 0, fmt.Errorf("%d bytes: a snapshot has at most %d", total, int64(maxBytes))
+	}
+	return offs, total, nil
+}
+
+// tableOf appends to table that of a snapshot whose parts have these lengths.
+func tableOf(table []byte, lengths []int64) []byte {
+	for _, n := range lengths {
+		table = binary.NativeEndian.AppendUint64(table, uint64(n))
+	}
+	return table
 }
 
 // room is how much is reserved and mapped for total bytes: up to an eighth more,
@@ -139,20 +162,23 @@ func (s *slot) open(header []byte) {
 }
 
 // seal ends what open began: a snapshot with that table.
-func (s *slot) seal(header []byte, number uint64, table []byte) {
+func (s *slot) seal(header []byte, number uint64, table []byte, stamped bool) {
 	turn := s.turn(header) + 1
-	parts, total := uint64(len(table)/8), uint64(s.total)
-	s.record(header, 1).Store(number)
-	s.record(header, 2).Store(parts)
-	s.record(header, 3).Store(total)
-	s.record(header, 4).Store(sumOf(table, turn, number, parts, total))
+	words := [5]uint64{turn, number, uint64(len(table) / 8), uint64(s.total), 0}
+	if stamped {
+		words[4] = 1
+	}
+	for i := 1; i < len(words); i++ {
+		s.record(header, i).Store(words[i])
+	}
+	s.record(header, len(words)).Store(sumOf(table, words))
 	s.record(header, 0).Store(turn)
 }
 
 // sumOf is of a record and a table. Eight bytes: a damaged record passes once in
 // 2⁶⁴.
-func sumOf(table []byte, words ...uint64) uint64 {
-	var b [32]byte
+func sumOf(table []byte, words [5]uint64) uint64 {
+	var b [8 * len(words)]byte
 	for i, w := range words {
 		binary.NativeEndian.PutUint64(b[8*i:], w)
 	}
@@ -177,8 +203,12 @@ func (s *slot) snapshot(f *os.File, header []byte) (Snapshot, error) {
 }
 
 func (s *slot) verify(f *os.File, header []byte, turn uint64) (Snapshot, error) {
-	number, parts, total := s.record(header, 1).Load(), s.record(header, 2).Load(), s.record(header, 3).Load()
-	if number == 0 || parts > maxParts || total > maxBytes || total < 8*parts {
+	words := [5]uint64{turn}
+	for i := 1; i < len(words); i++ {
+		words[i] = s.record(header, i).Load()
+	}
+	number, parts, total, stamped := words[1], words[2], words[3], words[4]
+	if number == 0 || parts > maxParts || total > maxBytes || total < 8*parts || stamped > 1 {
 		return Snapshot{}, ErrCorrupt
 	}
 	if err := long(f, s.offset()+int64(total)); err != nil {
@@ -188,21 +218,23 @@ func (s *slot) verify(f *os.File, header []byte, turn uint64) (Snapshot, error) 
 		return Snapshot{}, err
 	}
 	table := append([]byte(nil), s.mem[:8*parts]...) // it may change
-	if sumOf(table, turn, number, parts, total) != s.record(header, 4).Load() {
+	if sumOf(table, words) != s.record(header, len(words)).Load() {
+		return Snapshot{}, ErrCorrupt
+	}
+	lengths := make([]int64, parts)
+	for i := range lengths {
+		lengths[i] = int64(binary.NativeEndian.Uint64(table[8*i:]))
+	}
+	offs, end, err := layout(nil, lengths)
+	if err != nil || end+int64(stamped)*stampsLen(lengths) != int64(total) {
 		return Snapshot{}, ErrCorrupt
 	}
 	snap := Snapshot{Number: number, Parts: make([][]byte, parts)}
-	off := s.start(int(parts))
-	for i := range snap.Parts {
-		n := binary.NativeEndian.Uint64(table[8*i:])
-		if n > total || off+aligned(int64(n)) > int64(total) {
-			return Snapshot{}, ErrCorrupt
-		}
-		snap.Parts[i] = s.mem[off : off+int64(n) : off+int64(n)]
-		off += aligned(int64(n))
+	for i, n := range lengths {
+		snap.Parts[i] = s.mem[offs[i] : offs[i]+n : offs[i]+n]
 	}
-	if off != int64(total) {
-		return Snapshot{}, ErrCorrupt
+	if stamped == 1 {
+		snap.stamps = s.mem[end:total:total]
 	}
 	return snap, nil
 }

@@ -12,6 +12,7 @@ import (
 type Network struct {
 	Name   string // "quic": the first part of its addresses
 	Named  bool   // it is used only where the user names it: it does not encrypt, or must not be taken for granted
+	Device bool   // a device may write to a program's memory without the system's knowing when
 	Listen func(ctx context.Context, s Site) (Endpoint, error)
 }
 

@@ -34,8 +34,11 @@ func (o *options) bench(ctx context.Context, world *mpiv.Comm, ready time.Durati
 	if err := t.worlds.check(world.Size()); err != nil {
 		return &mpiv.ExitError{Code: codeUsage, Err: err}
 	}
-	if t.name == "move" {
+	switch t.name {
+	case "move":
 		return o.move(ctx, world, w)
+	case "save":
+		return o.save(ctx, world, w)
 	}
 	if err := t.printHead(w); err != nil {
 		return err

@@ -5,10 +5,15 @@
 //
 //	mpivrun -n 2 --transport shm mpivbench latency -s 8,65536
 //
-// It has one test more, move: how long a live move of a rank takes, and for how long
+// It has two tests more. One is move: how long a live move of a rank takes, and for how long
 // the rank stands still, by the bytes of its state:
 //
 //	mpivrun -n 1 --spares 1 --survive moves mpivbench move -s 0,1048576
+//
+// The other is save: for how long a rank stands still for a snapshot, and by how much
+// snapshots make its run longer; here of a state of which it writes to 10 % of the pages:
+//
+//	mpivrun -n 1 --spares 1 --survive crashes mpivbench save -s 67108864 -d 10
 //
 // It has one option more: -p PROFILE writes a CPU profile of each process to
 // PROFILE.PID. From such profiles `make profile` makes default.pgo, with which

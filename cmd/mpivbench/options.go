@@ -18,7 +18,7 @@ type options struct {
 	sizes           []int
 	iters, warmup   int // for sizes up to large
 	window, threads int
-	dirty           int    // percent of its pages that a rank writes to while it moves
+	dirty           int    // percent of its pages that a rank writes to while it moves, or between snapshots
 	profile         string // file for a CPU profile of each process; "": none
 	agent           string // directory of the job; "": there is no agent
 }

@@ -59,6 +59,7 @@ var tests = []test{
 	{"alltoall", "All-to-All Latency", avg, 1, 1 << 20, 1000, 200, 10, true, 1, anySize, alltoall},
 	{name: "init", title: "Init", unit: 1},
 	{"move", "Live Move", []string{"Total (us)", "Stands still (us)"}, 0, 64 << 20, 20, 2, 1, false, 1, anySize, nil},
+	{"save", "Snapshot", []string{"Stands still (us)", "Stands still (%)", "Longer (%)", "Processor (%)"}, 0, 64 << 20, 3, 2, 1, false, 1, anySize, nil},
 }
 
 // sized tells whether the test has sizes.

@@ -286,6 +286,29 @@ func TestMuchStateGoesAhead(t *testing.T) {
 	}
 }
 
+// Of much state only what was written to is saved. What a rank goes on from is all of it,
+// wherever it has been, and each rank looks at every number.
+func TestMuchStateIsSavedInParts(t *testing.T) {
+	tr := try(t, 2, 2, "crashes", "turns with much state").saved()
+	newest := func(r int) (n uint64) {
+		for _, st := range tr.survival.stored[r] {
+			n = max(n, st.number)
+		}
+		return n
+	}
+	for _, r := range []int{1, 0, 1} {
+		var first uint64
+		tr.in(func() { first = newest(r) })
+		tr.until(func() bool { return newest(r) >= first+4 }) // the third of a life is the first of which only a part is saved
+		if r == 0 {
+			require.NoError(t, tr.moveRank(r))
+		}
+		tr.kill(r)
+	}
+	tr.endsWell()
+	require.Equal(t, 3, strings.Count(tr.errs.String(), "goes on from snapshot "))
+}
+
 // A process that comes later, and ends before it has joined, is one spare less, and
 // another is started.
 func TestASpareThatNeverJoinsIsReplaced(t *testing.T) {

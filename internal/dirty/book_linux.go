@@ -27,11 +27,14 @@ const (
 	featureUnpopulated = 1 << 13 // pages that are not there yet can be protected, too
 	featureAsync       = 1 << 15 // a write to a protected page goes on by itself
 
-	ioctlAPI      = 0xc018aa3f
-	ioctlRegister = 0xc020aa00
+	ioctlAPI        = 0xc018aa3f
+	ioctlRegister   = 0xc020aa00
+	ioctlUnregister = 0x8010aa01
 )
 
 type uffdioAPI struct{ api, features, ioctls uint64 }
+
+type uffdioRange struct{ start, length uint64 }
 
 type uffdioRegister struct{ start, length, mode, ioctls uint64 }
 
@@ -96,6 +99,19 @@ func (b *Book) Watch(mem []byte) error {
 	}
 	_, err := b.Written(mem)
 	return err
+}
+
+// Unwatch ends a Watch of mem: who writes there pays nothing any more.
+func (b *Book) Unwatch(mem []byte) error {
+	from, to := b.pages(mem)
+	if from == to {
+		return nil
+	}
+	r := uffdioRange{start: uint64(from), length: uint64(to - from)}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(b.faults), ioctlUnregister, uintptr(unsafe.Pointer(&r))); errno != 0 {
+		return fmt.Errorf("no longer watch %d bytes of memory: %w", len(mem), errno)
+	}
+	return nil
 }
 
 // Written is the parts of mem, which is watched, that were written to since Watch or the

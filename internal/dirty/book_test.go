@@ -108,6 +108,22 @@ func TestNobodyWatchesMemoryThatIsNot(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestMemoryIsWatchedAgain(t *testing.T) {
+	b, page := open(t), os.Getpagesize()
+	mem := make([]byte, 64*page)
+	require.NoError(t, b.Watch(mem))
+	require.NoError(t, b.Unwatch(mem))
+	mem[10*page] = 1
+	_, err := b.Written(mem)
+	require.Error(t, err, "nobody watches")
+	require.NoError(t, b.Watch(mem))
+	mem[20*page] = 1
+	seen, err := b.Written(mem)
+	require.NoError(t, err)
+	require.True(t, covered(seen, 20*page))
+	require.False(t, covered(seen, 10*page), "that was before")
+}
+
 func BenchmarkWritten(b *testing.B) {
 	const size = 256 << 20
 	for _, c := range []struct {

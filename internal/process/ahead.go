@@ -69,8 +69,8 @@ func (l *Life) departs(image migrate.Image) *control.Depart {
 // sendAhead begins to send the large pieces of an image. Nil: the rank may as well stand
 // still for them.
 func (l *Life) sendAhead(order *control.Depart, image migrate.Image) *vanguard {
-	if race.Enabled {
-		return nil // it is read while the program writes to it; that what was read too early comes again it does not know
+	if race.Enabled || l.p.devices {
+		return nil // devices write unseen; and the race detector does not know that what was read too early comes again
 	}
 	v := &vanguard{order: order}
 	total := 0
@@ -85,6 +85,7 @@ func (l *Life) sendAhead(order *control.Depart, image migrate.Image) *vanguard {
 	if total < aheadFrom {
 		return nil
 	}
+	l.written.end() // only one book is kept of a piece of memory
 	var err error
 	if v.book, err = dirty.Open(); err != nil {
 		return nil

@@ -34,6 +34,7 @@ type Life struct {
 	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
 
 	area     *checkpoint.Area // nil before the first snapshot; the rank's while no draft waits
+	written  written          // since the last snapshot; owned by the rank
 	number   uint64           // of the rank's last snapshot, in this life or before; owned by the rank
 	choices  *checkpoint.Determinants
 	marked   uint64        // where the mark of its last snapshot is among choices; owned by the rank
@@ -100,6 +101,7 @@ func (p *Process) live(l *Life) {
 	if p.over {
 		return
 	}
+	l.written.none = p.devices
 	l.pace = newPace(l.Rank, p.saveTime(), time.Now())
 	p.living[l.Rank] = l
 	p.lives <- l
@@ -132,6 +134,7 @@ func (p *Process) endLives() {
 // close frees what the life holds. Its files stay.
 func (l *Life) close() {
 	l.endAhead()
+	l.written.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.draft = nil

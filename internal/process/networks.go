@@ -64,6 +64,7 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 			closeAll(networks)
 			return nil, fmt.Errorf("this program has no transport %q", name)
 		}
+		p.devices = p.devices || known[i].Device
 		for _, s := range sites {
 			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token), Relays: w.Options.Relays}
 			if s.Class != topology.SameHost {

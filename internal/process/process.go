@@ -40,6 +40,7 @@ type Process struct {
 	options  control.Options
 	describe Describe
 	identity *identity.Identity // nil where nobody asks
+	devices  bool               // some write to memory: the system does not know all that was written to
 
 	engine   *engine.Engine
 	spill    *spill.Spill // nil where the log has no use for it

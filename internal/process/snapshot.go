@@ -212,8 +212,12 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) error {
 		return err
 	}
 	l.number++
-	if err := l.area.Begin(l.number, append([][]byte{extra, image.Manifest}, image.Segments...)...); err != nil {
+	parts := append([]checkpoint.Part{{Bytes: extra}, {Bytes: image.Manifest}}, l.written.parts(image)...)
+	if err := l.area.Begin(l.number, parts...); err != nil {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
+	}
+	if l.ahead == nil { // which watches, too
+		l.written.learn(image, func(i int) int64 { return l.area.Changed(2 + i) })
 	}
 	d := &draft{Draft: capsule, covers: covers, state: image.Bytes(), since: time.Now()}
 	d.saved = control.Saved{Rank: int(l.Rank), Epoch: uint32(l.epoch), Number: l.number, Bytes: image.Bytes(), File: l.file()}
