@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -193,6 +194,12 @@ func (d *deputy) dial(ctx context.Context) (*line, error) {
 	results := make(chan result)
 	for _, addr := range d.boot.Head {
 		go func() { // ends soon after ctx
+			if ipVersion(addr) != ipVersion(d.boot.Head[0]) {
+				select {
+				case <-time.After(headStart):
+				case <-ctx.Done():
+				}
+			}
 			l, err := d.try(ctx, addr)
 			select {
 			case results <- result{l, err}:
@@ -218,6 +225,23 @@ func (d *deputy) dial(ctx context.Context) (*line, error) {
 		break
 	}
 	return nil, fmt.Errorf("mpivrun cannot be reached from there at any of %s (is there a firewall between?): %w", strings.Join(d.boot.Head, ", "), errors.Join(errs...))
+}
+
+// headStart is how long the addresses of the version of IP that comes first are ahead of
+// the others: the processes of a host listen where its agent came from, and where all hosts have
+// both versions they are to agree.
+const headStart = 300 * time.Millisecond
+
+// ipVersion is that of an address with a port; 0 if it is a name.
+func ipVersion(addr string) int {
+	at, err := netip.ParseAddrPort(addr)
+	switch {
+	case err != nil:
+		return 0
+	case at.Addr().Unmap().Is4():
+		return 4
+	}
+	return 6
 }
 
 // dialTime is how long it may take at most to reach the first agent.

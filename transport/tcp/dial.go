@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -102,7 +103,7 @@ func explain(err error) error {
 // belongs to the network namespace of the thread that makes it.
 func (e *Endpoint) dialLane(ctx context.Context, a transport.Addr) (net.Conn, error) {
 	var d net.Dialer
-	if e.from != nil {
+	if e.from != nil && e.sameVersion(a) {
 		d.LocalAddr = e.from
 	}
 	s, err := d.DialContext(ctx, "tcp", a.Local())
@@ -114,6 +115,13 @@ func (e *Endpoint) dialLane(ctx context.Context, a transport.Addr) (net.Conn, er
 		return nil, net.ErrClosed
 	}
 	return s, nil
+}
+
+// sameVersion tells whether a has the version of IP that dialed connections leave from. To
+// the other version they go from where the system likes.
+func (e *Endpoint) sameVersion(a transport.Addr) bool {
+	to, err := netip.ParseAddrPort(a.Local())
+	return err != nil || to.Addr().Unmap().Is4() == (e.from.IP.To4() != nil)
 }
 
 // blame is why err happened: the context or Close, if they are the reason.

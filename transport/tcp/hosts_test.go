@@ -35,6 +35,28 @@ func TestIPv6(t *testing.T) {
 	eventually(t, "the message", func() bool { poll(t, far, in); return in.got == 1 })
 }
 
+// Hosts that have IPv4 and IPv6 may be known to each other by either.
+func TestBetweenVersionsOfIP(t *testing.T) {
+	member := members(t)
+	six, err := Listen(t.Context(), Options{Listen: "[::1]:0", TLS: member()})
+	if err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	}
+	defer six.Close()
+	four := listenHere(t, Options{TLS: member()})
+	for _, ends := range [][2]*Endpoint{{six, four}, {four, six}} {
+		near, err := ends[0].Dial(t.Context(), ends[1].Addr())
+		require.NoError(t, err)
+		far, err := ends[1].Accept(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, ends[0].Addr(), far.Peer())
+		require.NoError(t, near.Send(message("hello")))
+		require.NoError(t, near.Flush())
+		in := new(box)
+		eventually(t, "the message", func() bool { poll(t, far, in); return in.got == 1 })
+	}
+}
+
 func TestWhereDialedConnectionsLeaveFrom(t *testing.T) {
 	for listen, want := range map[string]string{
 		"127.0.0.1": "", "127.3.2.1": "", "::1": "", "0.0.0.0": "", "::": "",
