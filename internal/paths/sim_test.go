@@ -435,8 +435,9 @@ func (w *faulty) check() error {
 		return nil
 	}
 	quiet := w.now.Sub(w.lastFault)
-	if n := len(w.switches); quiet > 5*time.Second && n > 2 && w.now.Sub(w.switches[n-3]) < 5*time.Second {
-		return fmt.Errorf("three changes in 5 s without a fault: %+v", a.pair.Status(w.now))
+	// What each path delivers is found out by using it.
+	if n, most := len(w.switches), len(w.nets); quiet > 5*time.Second && n > most && w.now.Sub(w.switches[n-1-most]) < 5*time.Second {
+		return fmt.Errorf("%d changes in 5 s without a fault: %+v", most+1, a.pair.Status(w.now))
 	}
 	if a.using != 0 && quiet > 2*time.Second && w.nets[0].works() && w.now.Sub(w.nets[0].up) > 2*time.Second &&
 		w.now.After(a.pair.heldUntil(0).Add(2*time.Second)) && w.nets[0].rate >= w.nets[a.using].rate {
