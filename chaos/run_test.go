@@ -176,13 +176,16 @@ func TestRandomFaultsAreOutlived(t *testing.T) {
 	j := job(t, n, steps, "--spares", "2", "--snapshot", "0.1")
 	j.Schedule = chaos.Schedule{chaos.Random{Seed: 7, Kills: 2, Stops: 1, Duties: 1, Moves: 2, Every: 300 * time.Millisecond}}
 	r, _, _ := finished(t, j, sumOf(steps, n))
-	kills := 0
-	for _, rec := range r.History.Of(chaos.Begun) {
-		if f, err := chaos.Parse(rec.Fault); err == nil && f[0].(chaos.Fault).Kind == chaos.KindKill {
-			kills++
+	kills := func(s chaos.Step) (n int) {
+		for _, rec := range r.History.Of(s) {
+			if f, err := chaos.Parse(rec.Fault); err == nil && f[0].(chaos.Fault).Kind == chaos.KindKill {
+				n++
+			}
 		}
+		return n
 	}
-	require.Equal(t, 2, kills, "%v", r.History)
+	require.Positive(t, kills(chaos.Begun), "%v", r.History)
+	require.Equal(t, 2, kills(chaos.Begun)+kills(chaos.Refused), "%v", r.History) // its rank may not be back from the first
 }
 
 func TestAJobThatFailsTellsItsHistory(t *testing.T) {
