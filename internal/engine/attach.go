@@ -174,7 +174,7 @@ func (l *link) detach() {
 		x = next
 	}
 	l.queue = entryQueue{}
-	for _, b := range *l.e.boxes.Load() {
+	for _, b := range append(slices.Clone(*l.e.boxes.Load()), l.e.envoy) {
 		b.streams.all(func(s *stream) {
 			if l.e.peers[s.peer].link.Load() == l {
 				for x := s.head; x != nil; x = x.snext {

@@ -139,6 +139,7 @@ type Engine struct {
 	size     int            // of the world
 	peers    []peer         // by rank in the world, and then one for each process
 	links    []*link        // by process; nil for this one
+	envoy    *Box           // of this process; set once
 	limbo    *link          // to no process: what is for ranks that are on their way waits there
 	epoch    atomic.Uint32  // of the newest map it has heard of
 	whole    atomic.Uint32  // that map and all before it are known
@@ -228,6 +229,7 @@ func New(cfg Config) *Engine {
 				boxes[i] = e.Box(r)
 			}
 			e.boxes.Store(&boxes)
+			e.envoy = e.Box(e.Envoy(i))
 			continue
 		}
 		e.links[i] = newLink(e, i)

@@ -59,7 +59,7 @@ type job struct {
 	rng     *rand.Rand
 	network *mem.Network
 	engines []*engine.Engine
-	ranks   []*rank
+	ranks   []*rank // by rank, and then the envoy of each process
 	dials   []*dial
 	greets  []*engine.Greeter // of accepted connections
 	fail    error
@@ -121,16 +121,22 @@ func newJob(seed uint64) *job {
 		})
 		s.engines = append(s.engines, e)
 		for _, r := range of {
-			s.ranks = append(s.ranks, &rank{box: e.Box(r), toSend: make([]int, size), sent: make([]int, size)})
+			s.ranks = append(s.ranks, &rank{box: e.Box(r)})
 		}
 	}
+	for i, e := range s.engines {
+		s.ranks = append(s.ranks, &rank{box: e.Box(e.Envoy(i))})
+	}
 	for _, r := range s.ranks {
-		r.toSend, r.sent = make([]int, size), make([]int, size)
+		r.toSend, r.sent = make([]int, len(s.ranks)), make([]int, len(s.ranks))
 		r.expected, r.order, r.dropped = make(map[topology.Rank]int), make(map[topology.Rank][]got), make(map[topology.Rank][]bool)
 	}
 	for from, r := range s.ranks {
 		for to := range s.ranks {
 			n := s.rng.IntN(12)
+			if (from < int(size)) != (to < int(size)) {
+				n = 0 // envoys and ranks have nothing to say to each other
+			}
 			r.toSend[to] = n
 			p := s.ranks[to]
 			p.expected[topology.Rank(from)] = n
