@@ -90,6 +90,9 @@ func (a *Agent) addHost(name string, ended func(error)) {
 		return
 	}
 	b.Head = a.familiar(b.Head)
+	for _, i := range a.voters {
+		b.Voters = append(b.Voters, a.voterOf(i))
+	}
 	a.detail("host %s: an agent is started there", name)
 	a.agreed(func() { a.head.launches.start(b, a.launchFailed) })
 	a.after(a.addPatience(), func() { a.tooLate(h) })
@@ -165,7 +168,7 @@ func (a *Agent) readyToJoin(h *host) {
 	}
 	a.vote()
 	a.detail("host %s: its processes take part from now on", h.name)
-	ended(nil)
+	a.agreed(func() { ended(nil) }) // another head would know of it
 }
 
 // vote tells a host that was added who votes, and has it vote, too, if that is of use.

@@ -30,6 +30,7 @@ type office struct {
 
 func (s *office) init(d *deputy) {
 	s.d = d
+	s.voters = d.boot.Voters
 	s.ctx, s.stop = context.WithCancel(context.Background())
 }
 

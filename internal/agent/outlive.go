@@ -409,10 +409,13 @@ func (a *Agent) reelect() {
 	if len(next) < 3 {
 		a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
 	}
-	select {
-	case a.pen.changes <- changes:
-	default: // more hosts were lost at a time than there can be voters
-	}
+	queue := a.pen.changes
+	a.agreed(func() { // a voter counts as soon as it is added: it has been told before
+		select {
+		case queue <- changes:
+		default: // more hosts were lost at a time than there can be voters
+		}
+	})
 }
 
 // revote makes changes to who votes, one after another, until the head ends.

@@ -30,6 +30,7 @@ type Boot struct {
 	Outlive     bool          // the job outlives its head, too: without one the agent looks for the next
 	Grace       time.Duration // for ranks to be elsewhere before the agent leaves that is told to end; 0: it leaves at once
 	Leads       int           // the agent that is the head for now, where Outlive is set
+	Voters      []Voter       `json:",omitempty"` // who votes, for an agent that comes when there are such
 	First       []byte        `json:",omitempty"` // for the agent that is to be the job's first head: the job
 }
 

@@ -71,10 +71,10 @@ func TestHostAddedWhileCompressing(t *testing.T) {
 // head that follows. Then Y is drained.
 func TestHostAddedAgainByAnotherHead(t *testing.T) {
 	ways(t, func(t *testing.T, s *site, args []string) {
-		program := []string{s.program("heat2d"), "--tolerance", "2e-5"}
+		program := []string{s.program("heat2d"), "--tolerance", "1e-5"}
 		want := s.run(append([]string{"-n", "3"}, program...)...)
 		require.Zero(t, want.code, "%v", want)
-		r := s.start(append(append(args, "--verbose", "--outlive", "--silence", "5", "--host", "X,Y,Z", "--oversubscribe", "-n", "3", "--spares", "2", "--snapshot", "0.2"), program...)...)
+		r := s.start(append(append(args, "--verbose", "--outlive", "--silence", "2", "--host", "X,Y,Z", "--oversubscribe", "-n", "3", "--spares", "2", "--snapshot", "0.2"), program...)...)
 		r.errs.await(t, "known to 3 agents", 1)
 		r.order("heat2d", "add", "W:2")
 		said := agentOf.FindAllStringSubmatch(r.errs.String(), -1)
