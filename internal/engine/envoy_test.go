@@ -95,3 +95,22 @@ func TestEnvoysOutliveTheirConnections(t *testing.T) {
 		}
 	}
 }
+
+// No snapshot covers what processes have said to each other, so it is kept no longer than
+// until it is there: the state of a rank that has left is not the log's.
+func TestEnvoysMessagesAreNotKept(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true, Replay: true})
+	p.connect()
+	from, to := p.engines[0].Envoy(0), p.engines[0].Envoy(1)
+	for _, n := range []int{100, 60_000, 3 << 20} {
+		for range 10 {
+			sent := p.engines[0].Box(from).Isend(engine.Match{Peer: to, Tag: 5}, pattern(n, 1), engine.Standard)
+			into := make([]byte, n)
+			received := p.engines[1].Box(to).Irecv(engine.Match{Peer: from, Tag: 5}, into)
+			p.until(received.Finished)
+			p.until(sent.Finished)
+			require.Equal(t, pattern(n, 1), into)
+		}
+	}
+	p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
+}

@@ -552,10 +552,14 @@ func (l *link) acknowledged(s *stream, n uint64) {
 		return
 	}
 	s.acked = n
-	if !l.replay {
+	if !l.replays(s) {
 		l.forget(s, n)
 	}
 }
+
+// replays tells whether messages of s are kept until a snapshot covers them. There is none
+// of a process: who takes a rank has it, or is lost with it.
+func (l *link) replays(s *stream) bool { return l.replay && int(s.peer) < l.e.size }
 
 // forget takes what is stable, all of s up to n, out of the log.
 func (l *link) forget(s *stream, n uint64) {
@@ -589,7 +593,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	}
 	x.withdraw()
 	o := x.op
-	if l.replay && flags&wire.Retracted == 0 {
+	if l.replays(s) && flags&wire.Retracted == 0 {
 		if o != nil { // the program gets its buffer back
 			l.own(x, x.body)
 			x.op = nil
