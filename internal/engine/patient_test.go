@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,42 +59,41 @@ func TestSleepersAreNoBurden(t *testing.T) {
 		armed bool          // for most of them
 	}{{"patient", patience, 300 * time.Microsecond, false}, {"not patient", recv, 300 * time.Microsecond, true}, {"not patient, and others poll all the time", recv, 0, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			network := mem.NewNetwork(mem.Options{})
-			a := new(alarm)
-			w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
-				if process != 0 {
-					ep, err := network.Listen("1")
+			synctest.Test(t, func(t *testing.T) { // the clock is that of the pauses
+				network := mem.NewNetwork(mem.Options{})
+				a := new(alarm)
+				w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
+					ep, err := network.Listen(strconv.Itoa(process))
 					require.NoError(t, err)
-					return ep
+					if process != 0 {
+						return ep
+					}
+					a.Endpoint = ep
+					return a
+				}, 1, 1)
+				w.ring(t, 8, 0)
+				came := make(chan error)
+				go func() {
+					_, err := w.boxes[0].Recv(t.Context(), c.call, engine.Match{Peer: 1, Tag: late}, nil)
+					came <- err
+				}()
+				synctest.Wait()
+				before := a.armed.Load()
+				for range rounds { // nobody waits here: a look, and away
+					time.Sleep(c.pause)
+					r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
+					require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
+					for done := false; !done; {
+						var err error
+						_, done, err = r.Test()
+						require.NoError(t, err)
+					}
 				}
-				ep, err := network.Listen("0")
-				require.NoError(t, err)
-				a.Endpoint = ep
-				return a
-			}, 1, 1)
-			w.ring(t, 8, 0)
-			came := make(chan error)
-			go func() {
-				_, err := w.boxes[0].Recv(t.Context(), c.call, engine.Match{Peer: 1, Tag: late}, nil)
-				came <- err
-			}()
-			require.Eventually(t, func() bool { return len(w.boxes[0].Waits()) == 1 }, 10*time.Second, time.Millisecond)
-			before := a.armed.Load()
-			for range rounds { // nobody waits here: a look, and away
-				for began := time.Now(); time.Since(began) < c.pause; {
-				}
-				r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
-				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
-				for done := false; !done; {
-					var err error
-					_, done, err = r.Test()
-					require.NoError(t, err)
-				}
-			}
-			armed := a.armed.Load() - before
-			require.Equal(t, c.armed, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
-			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
-			require.NoError(t, <-came)
+				armed := a.armed.Load() - before
+				require.Equal(t, c.armed, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
+				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
+				require.NoError(t, <-came)
+			})
 		})
 	}
 }
