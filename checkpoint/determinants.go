@@ -51,6 +51,27 @@ type record struct {
 
 const recordLen = uint64(unsafe.Sizeof(record{}))
 
+// ReplaceDeterminants makes a list of records in place of the file that may be there: path is
+// always one or the other, whole.
+func ReplaceDeterminants(path string, records []Determinant) (*Determinants, error) {
+	next := path + ".new"
+	d, err := CreateDeterminants(next)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if err := d.Append(r); err != nil {
+			d.Close()
+			return nil, err
+		}
+	}
+	if err := os.Rename(next, path); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
 // CreateDeterminants makes an empty list in a new file of mode 0600. The error
 // is [os.ErrExist] when there is one.
 func CreateDeterminants(path string) (*Determinants, error) {

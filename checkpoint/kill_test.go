@@ -121,32 +121,12 @@ func TestWhatIsSafeOutlivesKill(t *testing.T) {
 	require.NoError(t, err)
 	a.Close()
 	d.Close()
-	self, err := os.Executable()
-	require.NoError(t, err)
 
 	began, torn, last, records := time.Now(), 0, uint64(0), uint64(0)
+	var said [16]byte // what was said last, in whichever life
 	for k := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childDir+"="+dir)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		var killer *time.Timer
-		var said [16]byte
-		for {
-			if _, err := io.ReadFull(out, said[:]); err != nil {
-				break
-			}
-			last, records = binary.LittleEndian.Uint64(said[:]), binary.LittleEndian.Uint64(said[8:])
-			if killer == nil {
-				killer = time.AfterFunc(rand.N(6*time.Millisecond), func() { cmd.Process.Kill() })
-			}
-		}
-		err = cmd.Wait()
-		require.NotNil(t, killer, "child %d ended by itself: %v", k, err)
-		killer.Stop()
-		require.Equal(t, "signal: killed", cmd.ProcessState.String())
+		killedAtSomeTime(t, childDir+"="+dir, 6*time.Millisecond, said[:])
+		last, records = binary.LittleEndian.Uint64(said[:]), binary.LittleEndian.Uint64(said[8:])
 
 		a := openArea(t, filepath.Join(dir, "area"))
 		snap, err := a.Latest()
@@ -178,4 +158,34 @@ func TestWhatIsSafeOutlivesKill(t *testing.T) {
 		return // too few kills to tell
 	}
 	require.Positive(t, torn, "no Save was interrupted: the test shows nothing")
+}
+
+// killedAtSomeTime has this program run with env, kills it within a time after it has said
+// something, and leaves in said what it has said last: pieces of that length. If it has said
+// nothing the test fails.
+func killedAtSomeTime(t *testing.T, env string, within time.Duration, said []byte) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), env)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var killer *time.Timer
+	next := make([]byte, len(said))
+	for {
+		if _, err := io.ReadFull(out, next); err != nil {
+			break
+		}
+		copy(said, next)
+		if killer == nil {
+			killer = time.AfterFunc(rand.N(within), func() { cmd.Process.Kill() })
+		}
+	}
+	err = cmd.Wait()
+	require.NotNil(t, killer, "it ended by itself: %v", err)
+	killer.Stop()
+	require.Equal(t, "signal: killed", cmd.ProcessState.String())
 }

@@ -6,10 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -90,14 +88,14 @@ func TestWhatWasWrittenOutlivesKill(t *testing.T) {
 	defer agent.Close()
 	other, _ := newArea(t)
 	replica := NewReplica(other)
-	self, err := os.Executable()
-	require.NoError(t, err)
 
 	want := steady{mem: make([]byte, 3*large+1000)}
 	torn, carried := 0, int64(0)
 	var sums *Sums
 	for k := range kills {
-		last := killedAtSomeTime(t, self, dir)
+		var said [8]byte
+		killedAtSomeTime(t, writtenDir+"="+dir, 10*time.Millisecond, said[:])
+		last := binary.LittleEndian.Uint64(said[:])
 		snap, err := agent.Latest()
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, snap.Number, last, "kill %d: what was said to be safe is gone", k)
@@ -118,30 +116,4 @@ func TestWhatWasWrittenOutlivesKill(t *testing.T) {
 	}
 	t.Logf("%d kills, after %d of them a slot was torn; %d snapshots, %d bytes carried", kills, torn, want.number, carried)
 	require.Positive(t, torn, "no snapshot was interrupted: the test shows nothing")
-}
-
-// killedAtSomeTime has a process save, kills it, and tells what it has said last.
-func killedAtSomeTime(t *testing.T, self, dir string) (last uint64) {
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), writtenDir+"="+dir)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var killer *time.Timer
-	var said [8]byte
-	for {
-		if _, err := io.ReadFull(out, said[:]); err != nil {
-			break
-		}
-		last = binary.LittleEndian.Uint64(said[:])
-		if killer == nil {
-			killer = time.AfterFunc(rand.N(10*time.Millisecond), func() { cmd.Process.Kill() })
-		}
-	}
-	err = cmd.Wait()
-	require.NotNil(t, killer, "it ended by itself: %v", err)
-	killer.Stop()
-	require.Equal(t, "signal: killed", cmd.ProcessState.String())
-	return last
 }

@@ -202,6 +202,12 @@ func (a *Agent) drop(h *host, why error) {
 		r.tell(control.ToAgent{Over: &control.Over{}})
 		a.after(overTime, func() { r.end(why) })
 	}
+	a.endAll(h)
+	ended(why)
+}
+
+// endAll takes all processes of a host for ended, and returns those that were not before.
+func (a *Agent) endAll(h *host) (ended []*process) {
 	for _, i := range h.processes {
 		p := a.processes[i]
 		p.linkEnded, p.exited = true, true
@@ -211,7 +217,8 @@ func (a *Agent) drop(h *host, why error) {
 		if !p.judged {
 			p.judged = true
 			a.running--
+			ended = append(ended, p)
 		}
 	}
-	ended(why)
+	return ended
 }

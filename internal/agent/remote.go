@@ -522,21 +522,7 @@ func (a *Agent) hostLost(h *host, why error) {
 	} else {
 		a.fail(verdict{code: 1, text: text})
 	}
-	var lost []*process
-	for _, i := range h.processes {
-		p := a.processes[i]
-		p.linkEnded, p.exited = true, true
-		if p.started && !p.drained {
-			a.drained(p)
-		}
-		if !p.judged {
-			p.judged = true
-			a.running--
-			if p.joined { // of others nobody has heard
-				lost = append(lost, p)
-			}
-		}
-	}
+	lost := slices.DeleteFunc(a.endAll(h), func(p *process) bool { return !p.joined }) // of others nobody has heard
 	a.answered()
 	switch {
 	case reported:

@@ -117,18 +117,8 @@ func (b *buddies) hearOf(c choices) error {
 	h := b.heard[l]
 	if h == nil || c.First > h.end() || c.First+uint64(len(c.all)) < h.base {
 		file := filepath.Join(b.dir, fmt.Sprintf("witness-%d.%d", c.Rank, c.Epoch))
-		d, err := checkpoint.CreateDeterminants(file + ".new")
+		d, err := checkpoint.ReplaceDeterminants(file, c.all)
 		if err != nil {
-			return err
-		}
-		for _, rec := range c.all {
-			if err := d.Append(rec); err != nil {
-				d.Close()
-				return err
-			}
-		}
-		if err := os.Rename(file+".new", file); err != nil { // whole, or not there
-			d.Close()
 			return err
 		}
 		if h != nil {

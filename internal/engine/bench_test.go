@@ -36,6 +36,20 @@ var networks = map[string]func(b testing.TB, process int) transport.Endpoint{
 	},
 }
 
+// messages returns what sends size bytes from one box to another, and does the work of both.
+func (w *world) messages(b *testing.B, size int) func(from, to int) {
+	out, in := make([]byte, size), make([]byte, size)
+	return func(from, to int) {
+		r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
+		if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := r.Wait(b.Context(), recv); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkCost is what the processor does for one message, from Send to the
 // end of Recv, when one goroutine does the work of both processes: no waiting,
 // no other core.
@@ -44,16 +58,7 @@ func BenchmarkCost(b *testing.B) {
 		for _, size := range []int{8, 1 << 10, 4 << 10} {
 			b.Run(fmt.Sprintf("%s/%dB", name, size), func(b *testing.B) {
 				w := newWorldOn(b, engine.Config{Keep: true}, func(p int) transport.Endpoint { return listen(b, p) }, 1, 1)
-				out, in := make([]byte, size), make([]byte, size)
-				message := func(from, to int) {
-					r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
-					if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := r.Wait(b.Context(), recv); err != nil {
-						b.Fatal(err)
-					}
-				}
+				message := w.messages(b, size)
 				for range 100 {
 					message(0, 1)
 					message(1, 0)
@@ -123,16 +128,7 @@ func BenchmarkBesideSleeper(b *testing.B) {
 						require.Eventually(b, func() bool { return len(box.Waits()) == 1 }, 10*time.Second, time.Millisecond)
 					}
 				}
-				out, in := make([]byte, 8), make([]byte, 8)
-				message := func(from, to int) {
-					r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
-					if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := r.Wait(b.Context(), recv); err != nil {
-						b.Fatal(err)
-					}
-				}
+				message := w.messages(b, 8)
 				for b.Loop() {
 					message(0, 1)
 					message(1, 0)

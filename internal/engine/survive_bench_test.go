@@ -21,16 +21,7 @@ func BenchmarkSurvive(b *testing.B) {
 		for _, level := range levels {
 			b.Run(network+"/8B/"+level.name, func(b *testing.B) {
 				w := newWorldOn(b, level.cfg, func(p int) transport.Endpoint { return networks[network](b, p) }, 1, 1)
-				out, in := make([]byte, 8), make([]byte, 8)
-				message := func(from, to int) {
-					r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
-					if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := r.Wait(b.Context(), recv); err != nil {
-						b.Fatal(err)
-					}
-				}
+				message := w.messages(b, 8)
 				b.ReportAllocs()
 				messages := 0
 				for b.Loop() {

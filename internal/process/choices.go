@@ -43,19 +43,9 @@ func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint3
 		return nil
 	}
 	file := l.p.choicesFile(l.Rank, l.epoch)
-	d, err := checkpoint.CreateDeterminants(file + ".new")
+	d, err := checkpoint.ReplaceDeterminants(file, before)
 	if err != nil {
 		return fmt.Errorf("make room for the choices of rank %d: %w", l.Rank, err)
-	}
-	for _, rec := range before {
-		if err := d.Append(rec); err != nil {
-			d.Close()
-			return err
-		}
-	}
-	if err := os.Rename(file+".new", file); err != nil { // whole, or not there
-		d.Close()
-		return err
 	}
 	l.choices = d
 	page := l.p.page

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// How an agent connects to the head of its job.
+
+// dial connects to the job's first agent, at the first of its addresses that
+// answers as it should.
+func (d *deputy) dial(ctx context.Context) (*line, error) {
+	patience := d.boot.Patience
+	if patience <= 0 || patience > dialTime {
+		patience = dialTime
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer stop()
+	type result struct {
+		line *line
+		err  error
+	}
+	results := make(chan result)
+	for _, addr := range d.boot.Head {
+		go func() { // ends soon after ctx
+			if ipVersion(addr) != ipVersion(d.boot.Head[0]) {
+				select {
+				case <-time.After(headStart):
+				case <-ctx.Done():
+				}
+			}
+			l, err := d.try(ctx, addr)
+			select {
+			case results <- result{l, err}:
+			case <-ctx.Done():
+				if l != nil {
+					l.conn.Close()
+				}
+			}
+		}()
+	}
+	var errs []error
+	for range d.boot.Head {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.line, nil
+			}
+			errs = append(errs, r.err)
+			continue
+		case <-ctx.Done():
+			errs = append(errs, context.Cause(ctx))
+		}
+		break
+	}
+	return nil, fmt.Errorf("mpivrun cannot be reached from there at any of %s (is there a firewall between?): %w", strings.Join(d.boot.Head, ", "), errors.Join(errs...))
+}
+
+// headStart is how long the addresses of the version of IP that comes first are ahead of
+// the others: the processes of a host listen where its agent came from, and where all hosts have
+// both versions they are to agree.
+const headStart = 300 * time.Millisecond
+
+// ipVersion is that of an address with a port; 0 if it is a name.
+func ipVersion(addr string) int {
+	at, err := netip.ParseAddrPort(addr)
+	switch {
+	case err != nil:
+		return 0
+	case at.Addr().Unmap().Is4():
+		return 4
+	}
+	return 6
+}
+
+// dialTime is how long it may take at most to reach the first agent.
+const dialTime = 30 * time.Second
+
+// try connects to addr. A connection that ends before both know who the other is
+// may have had to make room for another: it is made again.
+func (d *deputy) try(ctx context.Context, addr string) (*line, error) {
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		l, err := d.tryOnce(ctx, addr)
+		if err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			return l, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// A line is a connection to the job's head, which has let us in.
+type line struct {
+	conn *patient
+	from *control.Conn[control.FromAgent]
+	to   *control.Conn[control.ToAgent]
+	term uint64 // of the head
+}
+
+func newLine(c *tls.Conn) *line {
+	conn := &patient{Conn: c}
+	return &line{conn: conn, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
+}
+
+func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	persist(raw)
+	config := d.identity.TLS()
+	if d.boot.Outlive {
+		config.NextProtos = []string{control.ProtocolHead}
+	}
+	l := newLine(tls.Client(raw, config))
+	if err := l.greet(ctx, d.identity, d.boot.Leads); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// greet makes sure that the other end is the job's first agent, and that it has
+// let us in: of TLS, this side's part is over before that is decided.
+func (l *line) greet(ctx context.Context, own *identity.Identity, first int) error {
+	if err := l.conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	name, err := own.Verify(l.conn.ConnectionState().PeerCertificates[0])
+	if err == nil && (name.Role != identity.Agent || name.Index != first) {
+		err = fmt.Errorf("%v is not the job's first agent", name)
+	}
+	if err != nil {
+		return err
+	}
+	return l.admitted(ctx)
+}
+
+// admitted waits until the other end has let us in.
+func (l *line) admitted(ctx context.Context) error {
+	until, _ := ctx.Deadline()
+	l.conn.SetReadDeadline(until)
+	m, err := l.to.Receive()
+	if m.Alive != nil {
+		l.term = m.Alive.Term
+	}
+	return err
+}
