@@ -171,14 +171,22 @@ func newRecvLane(l lane) recvLane {
 // ready says that there is a message.
 func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == l.lap }
 
-// take hands the message that is ready to in. It is false when what is there
-// cannot be a message.
-func (l *recvLane) take(in transport.Receiver) (ok bool) {
+// backlog is how many messages in a row were ready when it is likely that
+// backlogAhead more are: their sender is at work far ahead.
+const backlog, backlogAhead = 4, 4
+
+// take hands the message that is ready to in, which came behind row others that
+// were ready. It is false when what is there cannot be a message.
+func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n > maxBody {
 		return false
 	}
-	prefetchRead(&l.slots[l.index(l.head+1)].word) // who polls looks at it next
+	ahead := uint64(1) // who polls looks there next
+	if row >= backlog {
+		ahead = backlogAhead
+	}
+	prefetchRead(&l.slots[l.index(l.head+ahead)].word)
 	l.header = l.slot.header                       // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {

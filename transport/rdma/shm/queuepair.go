@@ -184,7 +184,7 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
 	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
 	for n := 0; n < eagerSlots && eager.ready(); n++ {
-		if !eager.take(in) {
+		if !eager.take(in, n) {
 			return false
 		}
 		if eager.due() {
@@ -193,7 +193,7 @@ func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
 	}
 	start := bulk.dataHead
 	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
-		if !bulk.take(in) {
+		if !bulk.take(in, 0) {
 			return false
 		}
 		if bulk.due() {
