@@ -122,8 +122,8 @@ func (s *series) alltoallBruck(in, out []byte, k int) (err error) {
 // time.
 func (s *series) alltoallPairs(in, out []byte, from, to *layout) error {
 	size, rank := s.c.size, s.c.rank
-	copy(to.of(out, rank), from.of(in, rank))
-	if from.counts == nil && s.small(from.of(in, 0)) {
+	if size == 1 || from.counts == nil && s.small(from.of(in, 0)) {
+		copy(to.of(out, rank), from.of(in, rank))
 		for d := 1; d < size; d++ {
 			peer := s.at(rank + d)
 			if err := s.send(from.of(in, peer), peer); err != nil {
@@ -145,6 +145,9 @@ func (s *series) alltoallPairs(in, out []byte, from, to *layout) error {
 			if peer := s.at(rank + d); from.sends(peer) {
 				w.send(from.of(in, peer), peer)
 			}
+		}
+		if i == 1 {
+			s.copyMeanwhile(to.of(out, rank), from.of(in, rank))
 		}
 		if err := w.wait(); err != nil {
 			return err

@@ -168,6 +168,18 @@ func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
 	return s.wait(r, into, from)
 }
 
+// copyMeanwhile copies from to to, both of one length, while messages are under way:
+// between two stretches of a long copy it polls.
+func (s *series) copyMeanwhile(to, from []byte) {
+	const stretch = 128 << 10
+	for len(from) > stretch && !same(to, from) {
+		n := copy(to, from[:stretch])
+		to, from = to[n:], from[n:]
+		s.c.box.Engine().Progress()
+	}
+	copy(to, from)
+}
+
 // drop takes r back, or waits for it where it is too late for that: its buffer
 // is the caller's again.
 func (s *series) drop(r engine.Request) {

@@ -296,7 +296,7 @@ func (f *folding) reduceDirect(in, out []byte) (err error) {
 		if err := f.reduceParts(in, l.of(out, rank), &l); err != nil {
 			return err
 		}
-		return f.s.gatherFrom(out, &l)
+		return f.s.gatherFrom(l.of(out, rank), out, &l)
 	}
 	lo, hi := l.at(rank)
 	room := takeScratch(hi - lo)

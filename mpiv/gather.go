@@ -51,7 +51,7 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 		if room != n*s.c.size {
 			return s.wants("len(out)", room, n*s.c.size)
 		}
-		if err := s.place(in, out, &l); err != nil {
+		if err := s.placeable(in, out, &l); err != nil {
 			return err
 		}
 	}
@@ -62,14 +62,16 @@ func (s *series) gather(in, out []byte, elem, n, room int, plain bool, root int)
 	case len(in) < treeLong && s.c.size > directRanks && !s.central(len(in)):
 		return s.gatherTree(in, out, &l, root)
 	case s.c.rank == root:
-		return s.gatherFrom(out, &l)
+		return s.gatherFrom(in, out, &l)
 	}
 	return s.send(in, root)
 }
 
-// gatherFrom receives the blocks of out from the other ranks.
-func (s *series) gatherFrom(out []byte, l *layout) error {
-	if l.counts == nil && s.small(l.of(out, 0)) {
+// gatherFrom receives the blocks of out from the other ranks; in is the rank's own.
+func (s *series) gatherFrom(in, out []byte, l *layout) error {
+	own := l.of(out, s.c.rank)
+	if l.counts == nil && s.small(own) {
+		copy(own, in)
 		return s.collect(func(i int) []byte { return l.of(out, i) })
 	}
 	w := window{s: *s}
@@ -77,6 +79,7 @@ func (s *series) gatherFrom(out []byte, l *layout) error {
 		from := s.at(s.c.rank + i)
 		w.recv(l.of(out, from), from)
 	}
+	s.copyMeanwhile(own, in)
 	return w.wait()
 }
 
@@ -102,6 +105,7 @@ func (s *series) gatherTree(in, out []byte, l *layout, root int) (err error) {
 		}
 		return s.sendRound(room.b, n, min(mask, size-rel), s.at(s.c.rank-mask), rel == mask)
 	}
+	l.put(out, root, in)
 	for ; mask < size; mask <<= 1 {
 		from, k := s.at(root+mask), min(mask, size-mask)
 		if err := s.recv(l.span(out, from, min(k, size-from)), from); err != nil {
@@ -147,13 +151,13 @@ func (s *series) gatherv(in, out []byte, elem, n, room int, plain bool, counts, 
 	if n != counts[root] {
 		return s.wants("len(in)", n, counts[root])
 	}
-	if err := s.place(in, out, &l); err != nil {
+	if err := s.placeable(in, out, &l); err != nil {
 		return err
 	}
 	if err := s.enter(); err != nil {
 		return err
 	}
-	return s.gatherFrom(out, &l)
+	return s.gatherFrom(in, out, &l)
 }
 
 // place copies in to the rank's own block of out, unless it is that.

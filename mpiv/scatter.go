@@ -47,7 +47,7 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 		if room != n*s.c.size {
 			return s.wants("len(in)", room, n*s.c.size)
 		}
-		if err := s.pick(in, out, &l); err != nil {
+		if err := s.pickable(in, out, &l); err != nil {
 			return err
 		}
 	}
@@ -58,26 +58,22 @@ func (s *series) scatter(in, out []byte, elem, room, n int, plain bool, root int
 	case len(out) < treeLong && s.c.size > directRanks && !s.central(len(out)):
 		return s.scatterTree(in, out, &l, root)
 	case s.c.rank == root:
-		return s.scatterTo(in, &l)
+		return s.scatterTo(in, out, &l)
 	}
 	return s.recv(out, root)
 }
 
-// pick copies the rank's own block of in to out, unless it is that.
-func (s *series) pick(in, out []byte, l *layout) error {
-	own := l.of(in, s.c.rank)
-	if same(out, own) {
-		return nil
-	}
-	if overlap(in, out) {
+// pickable tells that out is the rank's own block of in, or apart from it.
+func (s *series) pickable(in, out []byte, l *layout) error {
+	if overlap(in, out) && !same(out, l.of(in, s.c.rank)) {
 		return s.fail(fmt.Errorf("%w: out must be apart from in, or the rank's own part of it", ErrOverlap))
 	}
-	copy(out, own)
 	return nil
 }
 
-// scatterTo sends the blocks of in to the other ranks.
-func (s *series) scatterTo(in []byte, l *layout) error {
+// scatterTo sends the blocks of in to the other ranks, and copies the rank's own to out.
+func (s *series) scatterTo(in, out []byte, l *layout) error {
+	own := l.of(in, s.c.rank)
 	if l.counts == nil && s.small(l.of(in, 0)) {
 		for i := 1; i < s.c.size; i++ {
 			to := s.at(s.c.rank + i)
@@ -85,6 +81,7 @@ func (s *series) scatterTo(in []byte, l *layout) error {
 				return err
 			}
 		}
+		copy(out, own)
 		return nil
 	}
 	w := window{s: *s}
@@ -92,6 +89,7 @@ func (s *series) scatterTo(in []byte, l *layout) error {
 		to := s.at(s.c.rank + i)
 		w.send(l.of(in, to), to)
 	}
+	s.copyMeanwhile(out, own)
 	return w.wait()
 }
 
@@ -117,6 +115,7 @@ func (s *series) scatterTree(in, out []byte, l *layout, root int) (err error) {
 				}
 			}
 		}
+		copy(out, l.of(in, root))
 		return nil
 	}
 	mask := rel & -rel
@@ -166,11 +165,11 @@ func (s *series) scatterv(in, out []byte, elem, room, n int, plain bool, counts,
 	if n != counts[root] {
 		return s.wants("len(out)", n, counts[root])
 	}
-	if err := s.pick(in, out, &l); err != nil {
+	if err := s.pickable(in, out, &l); err != nil {
 		return err
 	}
 	if err := s.enter(); err != nil {
 		return err
 	}
-	return s.scatterTo(in, &l)
+	return s.scatterTo(in, out, &l)
 }

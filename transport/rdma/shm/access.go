@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpiv/mpiv/internal/hugepages"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -58,6 +59,9 @@ func (q *QueuePair) post(what string, a access) error {
 		return fmt.Errorf("%s %d bytes at %s: the key does not allow it", what, len(a.here), q.peer)
 	}
 	prefetchRead(&q.grant(&a).gen)
+	if len(a.here) >= largeBody {
+		hugepages.Used(a.here)
+	}
 	q.posted = append(q.posted, a)
 	q.todo.Set(true)
 	return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/barrier"
+	"github.com/mpiv/mpiv/internal/hugepages"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
@@ -74,6 +75,7 @@ func Listen(path string, o Options) (*Domain, error) {
 		return nil, fmt.Errorf("listen %s%s: %w", network, path, err)
 	}
 	admitReaders()
+	hugepages.Begin()
 	d := &Domain{
 		path: path, opt: o.withDefaults(), listener: listener, barriers: !o.NoBarriers && barrier.HaveGlobal(),
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),

@@ -187,7 +187,7 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 		ahead = backlogAhead
 	}
 	prefetchRead(&l.slots[l.index(l.head+ahead)].word)
-	l.header = l.slot.header                       // the peer could change it while in looks at it
+	l.header = l.slot.header // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
 		body = body[:n]

@@ -6,10 +6,14 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/mpiv/mpiv/internal/hugepages"
 	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
+
+// largeBody is the length from which it matters in which pages a body lies.
+const largeBody = 32 << 10
 
 // A grant is a region in the segment. The peer looks at it after it has read: if
 // it is the same, the region was there all the while. Before it writes it counts
@@ -45,6 +49,9 @@ func (r *regionTable) init(grants *[maxRegions]grant) {
 }
 
 func (r *regionTable) register(buf []byte, a rdma.Access) (rdma.Key, bool) {
+	if len(buf) >= largeBody {
+		hugepages.Used(buf)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(buf) == 0 || len(r.free) == 0 {
