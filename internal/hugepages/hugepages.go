@@ -73,7 +73,9 @@ func Used(mem []byte) {
 		case seen || copied < again:
 			release.Store64(entry, was+count)
 		case mayTake(time.Since(*began.Load())) && atomic.CompareAndSwapUint64(entry, was, was|seenTo):
-			collapse(number * page)
+			if !collapse(number * page) {
+				release.Store64(entry, uint64(number)<<numberAt) // it is asked for again soon
+			}
 		}
 	}
 }
@@ -84,9 +86,15 @@ func mayTake(elapsed time.Duration) bool {
 }
 
 // collapse makes the page at that address huge. Where that is not possible, since memory of
-// several kinds lies in it, it stays what it is.
-func collapse(at uintptr) {
+// several kinds lies in it, it stays what it is. It is false where it may be possible later:
+// somebody copies from or to it now.
+func collapse(at uintptr) bool {
 	start := time.Now()
-	unix.Syscall(unix.SYS_MADVISE, at, page, unix.MADV_COLLAPSE)
-	spent.Add(int64(time.Since(start)))
+	defer func() { spent.Add(int64(time.Since(start))) }()
+	for range 4 {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, at, page, unix.MADV_COLLAPSE); errno != unix.EAGAIN {
+			return true
+		}
+	}
+	return false
 }
