@@ -272,7 +272,7 @@ type window struct {
 }
 
 // windowLen is how many messages a rank of a collective has under way at most.
-const windowLen = 16
+const windowLen = 32
 
 type pending struct {
 	r    engine.Request

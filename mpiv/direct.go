@@ -5,10 +5,12 @@ import "github.com/mpiv/mpiv/internal/engine"
 // Few ranks exchange messages each with each other at once: one round of
 // messages takes less time than ⌈log₂ Size()⌉ that depend on each other, most of
 // all where ranks share a core and must get their turn in each round. Of short
-// messages it is their number that costs, so there fewer ranks are few.
+// messages it is their number that costs, so there fewer ranks are few. Where a
+// rank fetches data from the others' memory a message costs little, so more are.
 const (
 	directRanks      = 8
 	directRanksShort = 4
+	sharedRanks      = 16
 )
 
 // few tells whether there are more than two ranks, but few for n bytes.
@@ -23,6 +25,13 @@ func (s *series) few(n int) bool {
 // once, and for the fewest messages that there can be.
 const centralRanks = 32
 
+// fetched tells whether ranks that share cores, and fetch their data from each other's
+// memory, are few.
+func (s *series) fetched() bool {
+	e := s.c.box.Engine()
+	return s.c.size > 2 && s.c.size <= sharedRanks && e.Crowded() && e.Shared()
+}
+
 // central tells whether to do so where a message has up to n bytes.
 func (s *series) central(n int) bool {
 	return n <= eagerLen && s.c.size > 2 && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
@@ -32,8 +41,7 @@ func (s *series) central(n int) bool {
 // where some ranks share cores and it fetches their data from their memory, to
 // divide the work would only add messages.
 func (s *series) fetches(n int) bool {
-	e := s.c.box.Engine()
-	return n <= reduceLongShared && s.c.size > directRanksShort && s.c.size <= directRanks && e.Crowded() && e.Shared()
+	return n <= reduceLongShared && s.c.size > directRanksShort && s.fetched()
 }
 
 // reportTo sends part to root, which receives the part of rank i in into(i).
@@ -56,7 +64,7 @@ func (s *series) collect(into func(i int) []byte) error {
 }
 
 // parts is a piece of memory for each of few ranks.
-type parts [directRanks][]byte
+type parts [sharedRanks][]byte
 
 // divided is b in parts for the ranks, as l says.
 func (l *layout) divided(b []byte) (p parts) {
@@ -108,10 +116,10 @@ func (s *series) exchange(out, in *parts) error {
 		}
 	}
 	if most > 1 {
-		var recvs, sends [directRanks * maxPieces]engine.Request
+		var recvs, sends [sharedRanks * maxPieces]engine.Request
 		return s.exchangeBy(out, in, recvs[:], sends[:])
 	}
-	var recvs, sends [directRanks]engine.Request
+	var recvs, sends [sharedRanks]engine.Request
 	return s.exchangeBy(out, in, recvs[:], sends[:])
 }
 

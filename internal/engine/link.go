@@ -457,6 +457,8 @@ func (l *link) pumpOne() bool {
 		l.retract(x)
 	case x.repeats:
 		l.freeEntry(x)
+	case x.kept && x.header.Kind != wire.Offer && l.firmLocked():
+		l.acknowledged(x.stream, x.header.Seq) // it was kept for another connection; over this one nobody acknowledges it
 	case !x.kept:
 		if l.replay {
 			l.record(x.stream, x.header.Seq, x.body)

@@ -158,8 +158,13 @@ func (e *Engine) pause(s *spin, polling bool) bool {
 		e.crowded.Store(true)
 	}
 	s.last = now
-	return now.Sub(s.since) >= e.spin.budget || e.assisted.Load()
+	spent := now.Sub(s.since) >= e.spin.budget && (!crowded || s.polls >= crowdedPolls)
+	return spent || e.assisted.Load()
 }
+
+// crowdedPolls is how often a caller looks at least where it gives the core away each time: of
+// the time between two looks it has little.
+const crowdedPolls = 256
 
 // How a polling caller finds out that others need its core: 64 polls took
 // longer than lostCore. For crowdedFor it then gives the core away at each.
