@@ -42,6 +42,8 @@ type Message struct {
 	// Bulk messages travel in a lane of their own: they never delay the others,
 	// and no order holds between the two lanes. Within a lane, order holds.
 	Bulk bool
+	// Last says that Flush follows: there is nothing that could leave with this one.
+	Last bool
 }
 
 // An Endpoint is a process's presence on a network. All methods may be called

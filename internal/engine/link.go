@@ -16,14 +16,14 @@ import (
 
 // Lengths up to which a message is sent eagerly, with its header.
 const (
-	eagerPulled = 8 << 10  // where larger bodies can be pulled, moved once
-	eagerSent   = 64 << 10 // where they are sent after an Accept, and this one is written once
+	eagerPulled = 8 << 10   // where larger bodies can be pulled, moved once
+	eagerSent   = 256 << 10 // where they are sent after an Accept, and this one is written once
 )
 
 // lendLen is from which length on the log of eager messages has no copy of what
 // a non-blocking send was given: the request is not done before the message is
 // stable.
-const lendLen = 32 << 10
+const lendLen = 16 << 10
 
 // A link is the way to one other process: a connection, or none yet or for the
 // moment; what waits to be sent; and the log of what is sent and not stable.
@@ -119,7 +119,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	switch {
 	case l.firmLocked():
 		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), s.sent+1)
-		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body, Last: flush})
 		if sent = err == nil; sent {
 			s.sent++
 			l.sent += uint64(len(body))
@@ -128,7 +128,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		}
 	case l.full():
 	case l.replay:
-		l.sendRecorded(s, b, m, body)
+		l.sendRecorded(s, b, m, body, flush)
 		sent = true
 	case !flush && len(body) >= lendLen:
 	case l.fits(logCost(len(body))):
@@ -136,9 +136,11 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		l.number(&x.header, s, b, m, wire.Eager)
 		s.sent++
 		l.sent += uint64(len(body))
-		l.own(x, body)
+		x.body = body // until it has left: the copy is made while it is on its way
 		l.keep(x)
-		if err := l.transmit(x); err != nil {
+		err := l.transmit(x, flush)
+		l.own(x, body)
+		if err != nil {
 			l.enqueue(x)
 			l.met(err, stuckQueue)
 		}
@@ -152,7 +154,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 }
 
 // sendRecorded sends body at level "crashes", now or as soon as the connection takes it.
-func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte) {
+func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) {
 	seq := s.sent + 1
 	wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), seq)
 	ack := uint64(0)
@@ -163,7 +165,7 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte) {
 	held := !l.may(l.needs())
 	var err error
 	if !held {
-		err = l.conn.Send(transport.Message{Header: l.scratch[:], Body: body})
+		err = l.conn.Send(transport.Message{Header: l.scratch[:], Body: body, Last: last})
 	}
 	s.sent = seq
 	l.sent += uint64(len(body))
@@ -341,9 +343,9 @@ func (l *link) unkeep(x, before *entry) {
 	l.freeEntry(x)
 }
 
-// transmit hands x to the connection.
-func (l *link) transmit(x *entry) error {
-	m := transport.Message{Header: l.scratch[:], Body: x.body}
+// transmit hands x to the connection. last: see transport.Message.
+func (l *link) transmit(x *entry, last bool) error {
+	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last}
 	if l.stuck != stuckQueue && l.keeps && !l.stable {
 		x.header.Ack = x.stream.acks.Load()
 	}
@@ -443,7 +445,7 @@ func (l *link) pumpOne() bool {
 	if !x.kept && !x.gone && !l.admit(x) {
 		return false
 	}
-	if err := l.transmit(x); err != nil {
+	if err := l.transmit(x, false); err != nil {
 		l.met(err, stuckQueue)
 		return false
 	}

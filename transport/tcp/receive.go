@@ -10,6 +10,10 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
+// longBody is from which length on bodies are read into their places: with the end of
+// one comes the prefix of the next, and no more. Shorter ones come many at a time, and are copied.
+const longBody = 12 << 10
+
 var errLength = errors.New("a frame is longer than any can be")
 
 // An inLane takes the bytes that come out of one socket apart: whoever reads
@@ -24,7 +28,8 @@ type inLane struct {
 
 	// The message of which a part has come, if size ≥ 0. Then buf is empty.
 	size   int
-	got    int // bytes of the body that have come, dropped ones included
+	long   bool // its body, or that of the last
+	got    int  // bytes of the body that have come, dropped ones included
 	place  []byte
 	header [transport.HeaderLen]byte
 
@@ -44,6 +49,9 @@ func (l *inLane) room() (body, buf []byte) {
 	}
 	if l.size >= 0 && l.got < len(l.place) {
 		body = l.place[l.got:]
+	}
+	if l.long && l.sealed == nil && l.end < prefixLen {
+		return body, l.buf[l.end:prefixLen]
 	}
 	return body, l.buf[l.end:]
 }
@@ -85,6 +93,7 @@ func (l *inLane) deliver(in transport.Receiver) (bool, error) {
 		return false, errLength
 	}
 	n := int(size)
+	l.long = n >= longBody
 	header, rest := b[4:prefixLen:prefixLen], b[prefixLen:]
 	if len(rest) < n {
 		copy(l.header[:], header)

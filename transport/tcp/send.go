@@ -15,7 +15,8 @@ import (
 const prefixLen = 4 + transport.HeaderLen
 
 const (
-	smallBody = 4 << 10  // up to which a body is copied to leave with others
+	smallBody = 8 << 10  // up to which a body is copied to leave with others
+	aloneBody = 1 << 10  // up to which it is also where there are none
 	holdLen   = 64 << 10 // what can be held back
 	holdMost  = 32 << 10 // is not held back until Flush
 )
@@ -49,7 +50,8 @@ func (o *outLane) waiting() bool {
 
 // send takes m. The error is ErrFull, or the socket's or the tls.Conn's.
 func (o *outLane) send(m transport.Message) (err error) {
-	if len(m.Body) <= smallBody {
+	alone := m.Last && o.start == o.end && o.sealed == nil
+	if len(m.Body) <= smallBody && !(alone && len(m.Body) > aloneBody) {
 		err = o.hold(m)
 	} else if o.sealed != nil {
 		err = o.passSealed(m)
