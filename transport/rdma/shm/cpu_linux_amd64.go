@@ -12,3 +12,9 @@ func prefetchLines(p *byte, n int)
 //
 //go:noescape
 func prefetchRead(p *uint64)
+
+// prefetchBody makes this core fetch b, to read it soon. It must not be empty.
+func prefetchBody(b []byte) { prefetchReadLines(unsafe.SliceData(b), len(b)) }
+
+//go:noescape
+func prefetchReadLines(p *byte, n int)

@@ -12,6 +12,18 @@ next:
 	JGT  next
 	RET
 
+// func prefetchReadLines(p *byte, n int)
+TEXT ·prefetchReadLines(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+
+next:
+	PREFETCHT0 (AX)
+	ADDQ $64, AX
+	SUBQ $64, CX
+	JGT  next
+	RET
+
 // func prefetchRead(p *uint64)
 TEXT ·prefetchRead(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX

@@ -7,3 +7,5 @@ func prefetchWrite([]byte) {}
 func prefetchLines(*byte, int) {}
 
 func prefetchRead(*uint64) {}
+
+func prefetchBody([]byte) {}

@@ -195,6 +195,9 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	room, end := l.slot.inline[:], l.dataHead
 	if n > inlineLen {
 		room, end = l.room(l.head, l.dataHead, n)
+		if row >= backlog {
+			l.fetch(n, end)
+		}
 	}
 	copy(body, room[:n])
 	l.head++
@@ -202,6 +205,20 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	l.slot, l.lap = &l.slots[l.index(l.head)], l.lapOf(l.head)
 	in.Arrived(l.header[:], body)
 	return true
+}
+
+// fetch fetches bodies ahead that lie beside their slots, guessing that they have n bytes too:
+// the first lines of one in a cell, as the processor fetches what follows by itself; all of one
+// of a few lines in the ring of bytes, which is used from byte from on.
+func (l *recvLane) fetch(n int, from uint64) {
+	const lines, some = 128, 4 << 10
+	switch {
+	case n <= cellLen && l.cells != nil:
+		prefetchBody(l.cell(l.head + backlogAhead)[:lines])
+	case n <= some:
+		body, _ := l.room(l.head+1, from, n)
+		prefetchBody(body)
+	}
 }
 
 // due says that a quarter of the lane is free and the sender does not know.
