@@ -120,7 +120,11 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	l.tail++
 	l.dataTail = end
 	if streams {
-		prefetchLines(&l.slots[l.index(l.tail+slotsAhead)].inline[0], 1)
+		next := &l.slots[l.index(l.tail+slotsAhead)]
+		prefetchLines(&next.header[0], 1)
+		if len(body) > firstLine && len(body) <= inlineLen {
+			prefetchLines(&next.inline[firstLine], 1)
+		}
 	}
 	if len(body) > inlineLen {
 		l.prepare(min(len(body), 4<<10))
@@ -171,6 +175,9 @@ func newRecvLane(l lane) recvLane {
 // ready says that there is a message.
 func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == l.lap }
 
+// firstLine is how much of a body in a slot lies in the first of its two lines.
+const firstLine = 64 - 8 - transport.HeaderLen
+
 // backlog is how many messages in a row were ready when it is likely that
 // backlogAhead more are: their sender is at work far ahead.
 const backlog, backlogAhead = 4, 4
@@ -186,7 +193,11 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	if row >= backlog {
 		ahead = backlogAhead
 	}
-	prefetchRead(&l.slots[l.index(l.head+ahead)].word)
+	next := &l.slots[l.index(l.head+ahead)]
+	prefetchRead(&next.word)
+	if n > firstLine && n <= inlineLen {
+		prefetchBody(next.inline[firstLine:])
+	}
 	l.header = l.slot.header // the peer could change it while in looks at it
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
