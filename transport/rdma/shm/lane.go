@@ -223,9 +223,10 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 // of a few lines in the ring of bytes, which is used from byte from on.
 func (l *recvLane) fetch(n int, from uint64) {
 	const lines, some = 128, 4 << 10
+	const ahead = 3 // one more, and the sender is at work on its neighbour
 	switch {
 	case n <= cellLen && l.cells != nil:
-		prefetchBody(l.cell(l.head + backlogAhead)[:lines])
+		prefetchBody(l.cell(l.head + ahead)[:lines])
 	case n <= some:
 		body, _ := l.room(l.head+1, from, n)
 		prefetchBody(body)
