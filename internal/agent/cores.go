@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coreSets gives each process as many cores as it has ranks, all hardware
+// coreSets gives each process as many cores as it has ranks, and one if it has none, all hardware
 // threads of each, and begins again at the first when all are given away.
 func coreSets(ms []*child) ([]unix.CPUSet, error) {
 	var allowed unix.CPUSet
@@ -30,7 +30,7 @@ func coreSets(ms []*child) ([]unix.CPUSet, error) {
 	sets := make([]unix.CPUSet, len(ms))
 	next := 0
 	for i, m := range ms {
-		for range m.ranks {
+		for range max(len(m.ranks), 1) { // one that is spare may get a rank
 			for _, cpu := range cores[next%len(cores)] {
 				if allowed.IsSet(cpu) {
 					sets[i].Set(cpu)

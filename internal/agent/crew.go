@@ -116,11 +116,27 @@ func (c *crew) all() []*child {
 // more starts m, which add was given after start.
 func (c *crew) more(m *child) {
 	c.pump(m)
+	cores, err := c.coresOf(m)
 	c.starter.work <- func() {
-		err := c.fork(m, unix.CPUSet{})
+		if err == nil {
+			err = c.fork(m, cores)
+		}
 		m.closeOurs()
 		c.started(m, err)
 	}
+}
+
+// coresOf is those that m, which is among the children, is to be bound to.
+func (c *crew) coresOf(m *child) (cores unix.CPUSet, err error) {
+	if !c.job.bind {
+		return cores, nil
+	}
+	all := c.all()
+	sets, err := coreSets(all)
+	if err != nil {
+		return cores, err
+	}
+	return sets[slices.Index(all, m)], nil
 }
 
 // pump begins to pass on what m will write.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/dirty"
@@ -133,9 +136,15 @@ func try(t *testing.T, ranks, spares int, survive, do string) *trial {
 	t.Helper()
 	j, out, errs := jobOf(t, ranks, do)
 	j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot = true, spares, survive, 20*time.Millisecond
+	return begin(t, j, out, errs)
+}
+
+// begin is try for a job of turns.
+func begin(t *testing.T, j Job, out, errs *buffer) *trial {
+	t.Helper()
 	a, err := Start(j)
 	require.NoError(t, err)
-	out.await(t, "begins in turn 0", ranks)
+	out.await(t, "begins in turn 0", j.Programs[0].Ranks)
 	return &trial{t, a, j, out, errs}
 }
 
@@ -250,6 +259,26 @@ func TestRanksOutliveTheirProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is spare, or takes the place of what was killed, has no rank when it starts, but a core.
+func TestSparesAreBoundToCores(t *testing.T) {
+	j, out, errs := jobOf(t, 2, "turns")
+	j.Verbose, j.Bind, j.Spares, j.Options.Survive, j.Options.Snapshot = true, true, 2, "crashes", 20*time.Millisecond
+	tr := begin(t, j, out, errs).saved()
+	tr.kill(1)
+	tr.in(func() {
+		for _, p := range tr.processes {
+			if p.exited {
+				continue
+			}
+			var cores unix.CPUSet
+			if assert.NoError(t, unix.SchedGetaffinity(p.pid, &cores)) {
+				assert.Less(t, cores.Count(), max(runtime.NumCPU(), 2), "process %d", p.index)
+			}
+		}
+	})
+	tr.endsWell()
 }
 
 func TestRanksMove(t *testing.T) {
