@@ -50,7 +50,7 @@ func (l *inLane) room() (body, buf []byte) {
 	if l.size >= 0 && l.got < len(l.place) {
 		body = l.place[l.got:]
 	}
-	if l.long && l.sealed == nil && l.end < prefixLen {
+	if drops := l.size > len(l.place); l.long && !drops && l.sealed == nil && l.end < prefixLen {
 		return body, l.buf[l.end:prefixLen]
 	}
 	return body, l.buf[l.end:]

@@ -50,17 +50,23 @@ func (o *outLane) waiting() bool {
 
 // send takes m. The error is ErrFull, or the socket's or the tls.Conn's.
 func (o *outLane) send(m transport.Message) (err error) {
-	alone := m.Last && o.start == o.end && o.sealed == nil
-	if len(m.Body) <= smallBody && !(alone && len(m.Body) > aloneBody) {
+	switch {
+	case o.holds(m):
 		err = o.hold(m)
-	} else if o.sealed != nil {
+	case o.sealed != nil:
 		err = o.passSealed(m)
-	} else {
+	default:
 		err = o.pass(m)
 	}
 	o.refused = err == transport.ErrFull
 	o.note()
 	return err
+}
+
+// holds tells whether m is to leave with others. What has begun to leave goes on as it began.
+func (o *outLane) holds(m transport.Message) bool {
+	alone := m.Last && o.start == o.end && o.sealed == nil
+	return o.whole == 0 && len(m.Body) <= smallBody && !(alone && len(m.Body) > aloneBody)
 }
 
 // hold copies a small message.

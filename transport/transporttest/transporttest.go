@@ -47,6 +47,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint, except ...E
 		{"bulk and other messages keep their order in their lanes", testLanes},
 		{"a receiver takes less than was sent", testDrop},
 		{"a full path says so, and goes on where it was", testFull},
+		{"the last message before a Flush goes on as it began", testLast},
 		{"a full bulk lane does not stop the other", testBulkFull},
 		{"a body that is too long is refused", testTooLong},
 		{"an armed end is woken by a message", testArm},
@@ -224,6 +225,7 @@ func (s *sender) step() error {
 		switch err := s.conn.Send(s.msgs[0]); {
 		case errors.Is(err, transport.ErrFull):
 			s.fulls++
+			s.msgs[0].Last = false // more may have come to be sent in the meantime
 			return s.conn.Flush()
 		case err != nil:
 			return err
@@ -329,6 +331,32 @@ func testDrop(t *testing.T, s *setup) {
 			require.EqualValues(t, i, got)
 			require.LessOrEqual(t, len(r.body), limit)
 		}
+	}
+}
+
+// Messages that are the last before a Flush may go another way than those that are not. A
+// part of one has left when there is no room for the rest.
+func testLast(t *testing.T, s *setup) {
+	a, b := s.pair(t)
+	rng := rand.New(rand.NewPCG(7, 8))
+	out, in := &sender{conn: a}, new(inbox)
+	end := time.Now().Add(patience)
+	n := 0
+	for out.fulls < 100 {
+		h, body := number(uint64(n), rng.IntN(16<<10))
+		out.msgs = append(out.msgs, transport.Message{Header: h, Body: body, Last: rng.IntN(4) > 0})
+		n++
+		require.NoError(t, out.step())
+		if len(out.msgs) > 8 {
+			require.NoError(t, poller(b, in)())
+		}
+		require.True(t, time.Now().Before(end), "the path never gets full")
+	}
+	until(t, "all messages", func() bool { return len(in.got) == n }, out.step, poller(b, in))
+	for i, r := range in.got {
+		got, err := check(r)
+		require.NoError(t, err)
+		require.EqualValues(t, i, got, "out of order")
 	}
 }
 
