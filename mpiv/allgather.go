@@ -129,7 +129,7 @@ func (s *series) allgatherBlocks(in, b []byte, l *layout) error {
 			return err
 		}
 		return s.bcastDirect(b, 0)
-	case s.few(len(b)), s.fetched():
+	case s.few(len(b)), s.fewShared():
 		sent, into := repeated(in, size), l.divided(b)
 		if err := s.exchange(&sent, &into); err != nil {
 			return err

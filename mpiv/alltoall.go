@@ -68,7 +68,7 @@ func (s *series) alltoall(in, out []byte, elem, n, room int, plain bool) (err er
 	}
 	l := equal(elem, n/size, size)
 	k := len(in) / size
-	if k <= bruckLen && size >= bruckRanks && !s.fetched() {
+	if k <= bruckLen && size >= bruckRanks && !s.fewShared() {
 		return s.alltoallBruck(in, out, k)
 	}
 	if same(in, out) {

@@ -25,9 +25,9 @@ func (s *series) few(n int) bool {
 // once, and for the fewest messages that there can be.
 const centralRanks = 32
 
-// fetched tells whether ranks that share cores, and fetch their data from each other's
+// fewShared tells whether ranks that share cores, and fetch their data from each other's
 // memory, are few.
-func (s *series) fetched() bool {
+func (s *series) fewShared() bool {
 	e := s.c.box.Engine()
 	return s.c.size > 2 && s.c.size <= sharedRanks && e.Crowded() && e.Shared()
 }
@@ -41,7 +41,7 @@ func (s *series) central(n int) bool {
 // where some ranks share cores and it fetches their data from their memory, to
 // divide the work would only add messages.
 func (s *series) fetches(n int) bool {
-	return n <= reduceLongShared && s.c.size > directRanksShort && s.fetched()
+	return n <= reduceLongShared && s.c.size > directRanksShort && s.fewShared()
 }
 
 // reportTo sends part to root, which receives the part of rank i in into(i).

@@ -58,7 +58,7 @@ func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int
 	case s.c.size == 1:
 		copy(out, in)
 		return nil
-	case (s.c.size <= directRanks || s.fetched()) && len(in) <= reduceLongShared && s.c.box.Engine().Shared():
+	case (s.c.size <= directRanks || s.fewShared()) && len(in) <= reduceLongShared && s.c.box.Engine().Shared():
 		return f.reduceToRoot(in, out, root)
 	case s.c.size > 2 && s.c.size <= directRanks:
 		return f.reduceDirect(in, out)
