@@ -19,18 +19,18 @@ func (s *series) few(n int) bool {
 	return size > 2 && (size <= directRanksShort || size <= directRanks && n >= pieceLen)
 }
 
-// Ranks that share cores must get their turn before they can answer, so what
-// costs is how often a rank has to wait, and after that the number of messages.
-// Short data then goes to one rank, which sends the result to all: each waits
-// once, and for the fewest messages that there can be.
-const centralRanks = 32
-
 // fewShared tells whether ranks that share cores, and fetch their data from each other's
 // memory, are few.
 func (s *series) fewShared() bool {
 	e := s.c.box.Engine()
 	return s.c.size > 2 && s.c.size <= sharedRanks && e.Crowded() && e.Shared()
 }
+
+// Ranks that share cores must get their turn before they can answer, so what
+// costs is how often a rank has to wait, and after that the number of messages.
+// Short data then goes to one rank, which sends the result to all: each waits
+// once, and for the fewest messages that there can be.
+const centralRanks = 32
 
 // central tells whether to do so where a message has up to n bytes.
 func (s *series) central(n int) bool {
