@@ -114,8 +114,11 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	l.conn, l.stable = conn, conn.Stable()
 	l.puller, _ = conn.(transport.Puller)
 	l.eager = min(eagerSent, conn.MaxBody())
-	if l.puller != nil {
+	switch {
+	case l.puller != nil:
 		l.eager = eagerPulled
+	case l.replay:
+		l.eager = min(l.eager, eagerRecorded)
 	}
 	l.wanted, l.broken, l.bad = false, nil, nil
 	for _, o := range l.parts {

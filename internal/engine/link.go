@@ -16,8 +16,9 @@ import (
 
 // Lengths up to which a message is sent eagerly, with its header.
 const (
-	eagerPulled = 8 << 10   // where larger bodies can be pulled, moved once
-	eagerSent   = 256 << 10 // where they are sent after an Accept, and this one is written once
+	eagerPulled   = 8 << 10   // where larger bodies can be pulled, moved once
+	eagerSent     = 256 << 10 // where they are sent after an Accept, and this one is written once
+	eagerRecorded = 64 << 10  // where it is recorded, too, in chunks of about that length
 )
 
 // lendLen is from which length on the log of eager messages has no copy of what

@@ -81,13 +81,7 @@ func TestSleepersAreNoBurden(t *testing.T) {
 				before := a.armed.Load()
 				for range rounds { // nobody waits here: a look, and away
 					time.Sleep(c.pause)
-					r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
-					require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
-					for done := false; !done; {
-						var err error
-						_, done, err = r.Test()
-						require.NoError(t, err)
-					}
+					w.lookUntilItCame(t)
 				}
 				armed := a.armed.Load() - before
 				require.Equal(t, c.armed, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
@@ -140,13 +134,7 @@ func TestSleepersAreWokenWhenOthersStop(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range rounds {
-			r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
-			require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
-			for done := false; !done; {
-				var err error
-				_, done, err = r.Test()
-				require.NoError(t, err)
-			}
+			w.lookUntilItCame(t)
 		}
 		sent := time.Now()
 		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
@@ -156,4 +144,16 @@ func TestSleepersAreWokenWhenOthersStop(t *testing.T) {
 		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
 		require.Equal(t, sent, <-came)
 	})
+}
+
+// lookUntilItCame has rank 0 receive a message without waiting for it.
+func (w *world) lookUntilItCame(t *testing.T) {
+	t.Helper()
+	r := w.boxes[0].Irecv(engine.Match{Peer: 1}, nil)
+	require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0}, nil, engine.Standard))
+	for done := false; !done; {
+		var err error
+		_, done, err = r.Test()
+		require.NoError(t, err)
+	}
 }

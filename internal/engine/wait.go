@@ -162,8 +162,8 @@ func (e *Engine) pause(s *spin, polling bool) bool {
 	return spent || e.assisted.Load()
 }
 
-// crowdedPolls is how often a caller looks at least where it gives the core away each time: of
-// the time between two looks it has little.
+// crowdedPolls is how often a caller looks at least where it gives the core away each time.
+// The budget alone would run out while others, who have the core, do what it waits for.
 const crowdedPolls = 256
 
 // How a polling caller finds out that others need its core: 64 polls took

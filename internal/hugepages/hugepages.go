@@ -22,15 +22,16 @@ import (
 const (
 	page = 2 << 20 // bytes, and their address is a multiple of it
 
-	// To make a page huge takes half a millisecond or more, in which another 64 MiB
-	// could have been copied from small ones at what they cost more. So it is done for who
-	// comes again, and takes a hundredth of the process's time, but for what is given at first.
-	// After some more it is asked for anew: what has small pages again, since it was given back
-	// to the kernel in between, gets a huge one, and otherwise it takes 10 µs.
-	again  = 512 << 10 // bytes
-	anew   = 64 << 20
-	share  = 100
+	// To make a page huge takes half a millisecond or more: as much as small pages add to
+	// the copying of 64 MiB. So it is done for memory that is used again, and takes at most
+	// a share of the process's time, besides what it is given at first.
+	again  = 512 << 10 // bytes copied
+	share  = 100       // one part of so many
 	credit = 20 * time.Millisecond
+
+	// After so many bytes it is asked for anew: memory that was given back to the kernel in
+	// between has small pages again. Where they still are huge that takes 10 µs.
+	anew = 64 << 20
 
 	// An entry of used: the page's number, whether it was seen to, and how many bytes were
 	// copied that lie in it at least in part.
