@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,8 @@ type Options struct {
 	Waiting int
 	// Patience is how long the first bytes may take. Zero means 2 s.
 	Patience time.Duration
+	// Control is that of the net.ListenConfig. It may be nil.
+	Control func(network, address string, c syscall.RawConn) error
 }
 
 const (
@@ -110,7 +113,7 @@ func Listen(ctx context.Context, address string, o Options) (*Gate, error) {
 	if o.Patience == 0 {
 		o.Patience = 2 * time.Second
 	}
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: o.Control}
 	lc.SetMultipathTCP(false) // such a socket takes no filter
 	ln, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

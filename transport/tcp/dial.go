@@ -102,7 +102,10 @@ func explain(err error) error {
 // dialLane makes one socket. It does so in the caller's goroutine: a socket
 // belongs to the network namespace of the thread that makes it.
 func (e *Endpoint) dialLane(ctx context.Context, a transport.Addr) (net.Conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		_, err := unpace(c)
+		return err
+	}}
 	if e.from != nil && e.sameVersion(a) {
 		d.LocalAddr = e.from
 	}

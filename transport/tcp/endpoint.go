@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/gate"
@@ -82,17 +83,18 @@ func (o Options) withDefaults() Options {
 
 // An Endpoint implements transport.Endpoint.
 type Endpoint struct {
-	opt     Options
-	addr    transport.Addr
-	tls     *tls.Config  // nil: in clear
-	from    *net.TCPAddr // where dialed connections leave from; nil: where the system likes
-	ln      *gate.Gate
-	waker   *waker
-	backlog chan *Conn
-	seats   chan struct{} // one for each connection in backlog, taken before its answer
-	left    chan struct{} // a guest has left
-	closed  chan struct{} // closed by Close
-	running sync.WaitGroup
+	opt        Options
+	addr       transport.Addr
+	tls        *tls.Config  // nil: in clear
+	from       *net.TCPAddr // where dialed connections leave from; nil: where the system likes
+	congestion string       // the congestion control to other hosts
+	ln         *gate.Gate
+	waker      *waker
+	backlog    chan *Conn
+	seats      chan struct{} // one for each connection in backlog, taken before its answer
+	left       chan struct{} // a guest has left
+	closed     chan struct{} // closed by Close
+	running    sync.WaitGroup
 
 	strangers atomic.Uint64
 
@@ -110,7 +112,12 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	if o.TLS == nil {
 		first = gate.Magic(string(magic[:]), preambleLen)
 	}
-	ln, err := gate.Listen(ctx, o.Listen, gate.Options{First: first, Waiting: o.Handshakes, Patience: o.Patience})
+	var congestion string
+	ln, err := gate.Listen(ctx, o.Listen, gate.Options{First: first, Waiting: o.Handshakes, Patience: o.Patience,
+		Control: func(_, _ string, c syscall.RawConn) (err error) {
+			congestion, err = unpace(c)
+			return err
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("listen %s:%s: %w", Name, o.Listen, err)
 	}
@@ -135,18 +142,19 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 		return nil, fmt.Errorf("listen %s: %w", addr, err)
 	}
 	e := &Endpoint{
-		opt:     o,
-		addr:    addr,
-		tls:     forLanes(o.TLS),
-		from:    source(ln.Addr().(*net.TCPAddr)),
-		ln:      ln,
-		waker:   w,
-		backlog: make(chan *Conn, backlogLen),
-		seats:   make(chan struct{}, backlogLen),
-		left:    make(chan struct{}, 1),
-		closed:  make(chan struct{}),
-		open:    make(map[io.Closer]struct{}),
-		halves:  make(map[id]*half),
+		opt:        o,
+		addr:       addr,
+		tls:        forLanes(o.TLS),
+		from:       source(ln.Addr().(*net.TCPAddr)),
+		congestion: congestion,
+		ln:         ln,
+		waker:      w,
+		backlog:    make(chan *Conn, backlogLen),
+		seats:      make(chan struct{}, backlogLen),
+		left:       make(chan struct{}, 1),
+		closed:     make(chan struct{}),
+		open:       make(map[io.Closer]struct{}),
+		halves:     make(map[id]*half),
 	}
 	e.running.Go(e.admit)
 	e.running.Go(w.loop)
@@ -251,8 +259,8 @@ func (e *Endpoint) connect(lanes [2]*stream, peer transport.Addr) (*Conn, error)
 		closeFD(fd0)
 		return nil, err
 	}
-	tune(fd0, lanes[0].sock)
-	tune(fd1, lanes[1].sock)
+	tune(fd0, lanes[0].sock, e.congestion)
+	tune(fd1, lanes[1].sock, e.congestion)
 	c, err := newConn(e, [2]int{fd0, fd1}, lanes, peer)
 	if err != nil {
 		return nil, err

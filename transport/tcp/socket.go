@@ -73,15 +73,31 @@ func detach(s net.Conn) (fd int, err error) {
 	return fd, err
 }
 
-// tune sets what this package wants otherwise than net does.
-func tune(fd int, s net.Conn) {
+// unpaced is a congestion control that does not pace. Where there is no congestion pacing, as
+// bbr's, costs a third of the bandwidth.
+const unpaced = "reno"
+
+// unpace makes sockets of c start without pacing, and says which congestion control they
+// would have had. A socket that was ever paced remains so, whatever it has later; so this comes
+// before it is known where the other end is.
+func unpace(c syscall.RawConn) (otherwise string, err error) {
+	err = c.Control(func(fd uintptr) {
+		otherwise, _ = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, unpaced) // who may not have it is slower
+	})
+	return otherwise, err
+}
+
+// tune sets what this package wants otherwise than net does. To another host s goes with the
+// system's congestion control.
+func tune(fd int, s net.Conn, congestion string) {
 	if sameHost(s) {
-		// A congestion control that paces, such as bbr, costs a third of the
-		// bandwidth where there is no congestion.
-		syscall.SetsockoptString(fd, syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, "reno")
 		return
 	}
-	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentMost)
+	if now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil && now == unpaced && congestion != "" {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion)
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentMost)
 }
 
 func sameHost(s net.Conn) bool {
