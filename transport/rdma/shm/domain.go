@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -54,6 +55,7 @@ type Domain struct {
 	accepted chan *QueuePair // full: handshakes wait
 	closed   chan struct{}
 	running  sync.WaitGroup
+	stride   atomic.Uint64 // see turnsFrom
 
 	mu    sync.Mutex // guards what follows
 	ended bool
@@ -81,6 +83,7 @@ func Listen(path string, o Options) (*Domain, error) {
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),
 		socks: make(map[*net.UnixConn]struct{}), pairs: make(map[*QueuePair]struct{}),
 	}
+	d.turnLocked()
 	d.running.Go(d.listen)
 	return d, nil
 }
@@ -185,6 +188,7 @@ func (d *Domain) shake(sock *net.UnixConn, handshake func(*net.UnixConn) (*Queue
 		return nil, err
 	}
 	d.pairs[q] = struct{}{}
+	d.turnLocked()
 	d.running.Go(q.watch)
 	return q, nil
 }
@@ -192,8 +196,26 @@ func (d *Domain) shake(sock *net.UnixConn, handshake func(*net.UnixConn) (*Queue
 func (d *Domain) forget(q *QueuePair) {
 	d.mu.Lock()
 	delete(d.pairs, q)
+	d.turnLocked()
 	d.mu.Unlock()
 }
+
+// turnsFrom is from how many peers on the senders of a domain turn back, each turnEvery slots, when
+// their receivers have taken everything. Fewer lanes fit in the caches as they are.
+const turnsFrom, turnEvery = 4, 16
+
+const never = ^uint64(0)
+
+func (d *Domain) turnLocked() {
+	if len(d.pairs) < turnsFrom {
+		d.stride.Store(never)
+	} else {
+		d.stride.Store(turnEvery - 1)
+	}
+}
+
+// crowded tells whether senders turn back.
+func (d *Domain) crowded() bool { return d.stride.Load() != never }
 
 func (d *Domain) Accept(ctx context.Context) (rdma.QueuePair, error) {
 	if d.isClosed() {

@@ -20,6 +20,10 @@ import (
 //
 // Where a body lies follows from its length, for both ends alike: in its slot, in
 // the cell of its slot, or in the ring of bytes, contiguous, from a multiple of 64.
+//
+// A sender that has many peers turns back to the beginning of the rings when its
+// receiver has taken everything: a lane then lies in the few lines that it needs,
+// and all lanes together in a cache. It says so in the slot that would be next.
 type lane struct {
 	slots []slot
 	cells []cell // as many as slots, or none
@@ -41,6 +45,17 @@ func (d *directions) lanes(i int) [2]lane {
 		{dir.eager[:], dir.cells[:], dir.eagerData[:], &dir.heads[0], bits.TrailingZeros(eagerSlots), first},
 		{dir.bulk[:], nil, dir.bulkData[:], &dir.heads[1], bits.TrailingZeros(bulkSlots), first},
 	}
+}
+
+// turned is the length in the word of a slot whose message is at the beginning of the next lap,
+// as is all that follows it.
+const turned = 1<<32 - 1
+
+// turn is where the slots and the ring of bytes go on behind a slot at pos that says turned, when
+// the ring of bytes is used up to byte from.
+func (l *lane) turn(pos, from uint64) (nextPos, nextFrom uint64) {
+	slots, ring := uint64(len(l.slots)), uint64(len(l.data))
+	return (pos | (slots - 1)) + 1, (from + ring - 1) &^ (ring - 1)
 }
 
 func (l *lane) index(pos uint64) uint64 { return (l.first + pos) & uint64(len(l.slots)-1) }
@@ -132,6 +147,20 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	return true, true
 }
 
+// turnBack goes back to the beginning of the rings if the receiver has taken everything. Until it
+// has seen that, there is room for as many messages as there were before.
+func (l *sendLane) turnBack() {
+	if l.tail&uint64(len(l.slots)-1) == 0 || l.freed.Load() != l.tail {
+		return
+	}
+	s := &l.slots[l.index(l.tail)]
+	release.Store64(&s.word, l.lapOf(l.tail)<<32|turned)
+	l.head = l.tail
+	l.tail, l.dataTail = l.turn(l.tail, l.dataTail)
+	l.dataHead = l.dataTail
+	l.ends[l.index(l.tail-1)] = l.dataTail
+}
+
 // copyHeader copies word by word. A wider load would wait until the words, just
 // written, have left the core, and with them the slot before, for which this
 // core fights with the receiver's.
@@ -187,7 +216,11 @@ const backlog, backlogAhead = 4, 4
 func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n > maxBody {
-		return false
+		if n != turned {
+			return false
+		}
+		l.goTo(l.turn(l.head, l.dataHead))
+		return true
 	}
 	ahead := uint64(1) // who polls looks there next
 	if row >= backlog {
@@ -211,11 +244,15 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 		}
 	}
 	copy(body, room[:n])
-	l.head++
-	l.dataHead = end
-	l.slot, l.lap = &l.slots[l.index(l.head)], l.lapOf(l.head)
+	l.goTo(l.head+1, end)
 	in.Arrived(l.header[:], body)
 	return true
+}
+
+// goTo goes on with the slot at head, when the ring of bytes was used up to byte dataHead.
+func (l *recvLane) goTo(head, dataHead uint64) {
+	l.head, l.dataHead = head, dataHead
+	l.slot, l.lap = &l.slots[l.index(head)], l.lapOf(head)
 }
 
 // fetch fetches bodies ahead that lie beside their slots, guessing that they have n bytes too:
@@ -243,11 +280,13 @@ func (l *recvLane) tell() {
 	l.freed.Store(l.head)
 }
 
-// rest notes how far the lane was found empty.
-func (l *recvLane) rest() {
-	if l.seen != l.head {
-		release.Store64(&l.seen, l.head)
+// rest notes how far the lane was found empty. It is true when that is news.
+func (l *recvLane) rest() bool {
+	if l.seen == l.head {
+		return false
 	}
+	release.Store64(&l.seen, l.head)
+	return true
 }
 
 // filled says that there is, or was, a message since rest. Any goroutine may ask.

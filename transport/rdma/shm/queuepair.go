@@ -107,6 +107,9 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if q.state.Load() != 0 {
 		return q.Err()
 	}
+	if lane := &q.send[l]; lane.tail&q.domain.stride.Load() == 0 {
+		lane.turnBack()
+	}
 	posted, ok := q.send[l].post(header, body, q.streams())
 	if !posted {
 		if !ok {
@@ -162,8 +165,8 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 		}
 		moved = true
 	} else {
-		eager.rest()
-		bulk.rest()
+		q.rest(rdma.Eager)
+		q.rest(rdma.Bulk)
 	}
 	if len(q.posted) != 0 && q.advance(in) {
 		moved = true
@@ -201,6 +204,13 @@ func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
 		}
 	}
 	return true
+}
+
+// rest notes that a lane is empty, and where there are many peers tells this one, so that it may turn back.
+func (q *QueuePair) rest(l rdma.Lane) {
+	if q.recv[l].rest() && q.domain.crowded() {
+		q.tell(l)
+	}
 }
 
 // tell gives freed slots back, and wakes the peer if it waits for them.

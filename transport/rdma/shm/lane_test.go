@@ -1,0 +1,178 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma"
+)
+
+// crowd makes the senders of q turn back.
+func crowd(q *QueuePair) { q.domain.stride.Store(turnEvery - 1) }
+
+// collector notes the numbers of messages, which are their headers' first bytes, and checks that
+// bodies are filled with them.
+type collector struct {
+	t    testing.TB
+	buf  [maxBody]byte
+	next uint64
+}
+
+func (c *collector) Place(_ []byte, n int) []byte { return c.buf[:n] }
+func (c *collector) Arrived(header, body []byte) {
+	require.Equal(c.t, c.next, binary.LittleEndian.Uint64(header))
+	for _, b := range body {
+		if b != byte(c.next) {
+			require.FailNow(c.t, "a body of another message", "message %d, %d bytes, has %d", c.next, len(body), b)
+		}
+	}
+	c.next++
+}
+func (c *collector) Pulled(uint64, error) {}
+
+// pairOf is both ends of a segment, with nobody who watches.
+func pairOf(t testing.TB) (near, far *QueuePair) {
+	near, dirs, _ := alone(t)
+	far, _, _ = alone(t)
+	send, recv := dirs.lanes(1), dirs.lanes(0)
+	for l := range rdma.Lane(rdma.Lanes) {
+		far.send[l], far.recv[l] = newSendLane(send[l]), newRecvLane(recv[l])
+	}
+	far.segment, far.out, far.in = near.segment, &dirs[1], &dirs[0]
+	return near, far
+}
+
+func TestTurningBack(t *testing.T) {
+	near, far := pairOf(t)
+	crowd(near)
+	crowd(far)
+	in := &collector{t: t}
+	random := rand.New(rand.NewPCG(1, 2))
+	sizes := []int{0, 8, inlineLen, inlineLen + 1, cellLen, cellLen + 1, 5000, maxBody}
+	bodies := make([]byte, maxBody)
+	var header [transport.HeaderLen]byte
+	sent, turns := uint64(0), 0
+	for range 5_000 {
+		for range 1 + random.IntN(1<<random.IntN(9)) {
+			body := bodies[:sizes[random.IntN(len(sizes))]]
+			for i := range body {
+				body[i] = byte(sent)
+			}
+			binary.LittleEndian.PutUint64(header[:], sent)
+			before := near.send[rdma.Eager].tail
+			err := near.PostSend(rdma.Eager, &header, body)
+			if err == transport.ErrFull {
+				break
+			}
+			require.NoError(t, err)
+			sent++
+			if near.send[rdma.Eager].tail != before+1 {
+				turns++
+			}
+		}
+		for range random.IntN(4) {
+			_, err := far.PollCQ(in)
+			require.NoError(t, err)
+		}
+	}
+	for moved := true; moved; {
+		var err error
+		moved, err = far.PollCQ(in)
+		require.NoError(t, err)
+	}
+	require.Equal(t, sent, in.next)
+	require.Greater(t, turns, 100)
+}
+
+func TestALaneOfQuestionsAndAnswersStaysSmall(t *testing.T) {
+	near, far := pairOf(t)
+	crowd(near)
+	crowd(far)
+	in := &collector{t: t}
+	used := map[uint64]bool{}
+	for n := range uint64(10 * eagerSlots) {
+		var header [transport.HeaderLen]byte
+		binary.LittleEndian.PutUint64(header[:], n)
+		require.NoError(t, near.PostSend(rdma.Eager, &header, nil))
+		lane := &near.send[rdma.Eager]
+		used[lane.index(lane.tail-1)] = true
+		for range 2 { // the message, then nothing
+			_, err := far.PollCQ(in)
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, used, turnEvery)
+}
+
+// A sender that is full when it has turned back waits for what its receiver frees from then on.
+func TestFullAfterTurningBack(t *testing.T) {
+	near, far := pairOf(t)
+	crowd(near)
+	crowd(far)
+	in := &collector{t: t}
+	var header [transport.HeaderLen]byte
+	sent := uint64(0)
+	post := func() error {
+		binary.LittleEndian.PutUint64(header[:], sent)
+		err := near.PostSend(rdma.Eager, &header, nil)
+		if err == nil {
+			sent++
+		}
+		return err
+	}
+	drain := func() {
+		for range 2 { // messages, then nothing
+			_, err := far.PollCQ(in)
+			require.NoError(t, err)
+		}
+		require.Equal(t, sent, in.next)
+	}
+	for range turnEvery {
+		require.NoError(t, post())
+	}
+	drain()
+	for range 10 {
+		for range turnEvery { // the slot that says so is not free yet
+			require.NoError(t, post())
+		}
+		require.Equal(t, transport.ErrFull, post())
+		require.False(t, near.due())
+		drain()
+		require.True(t, near.due())
+	}
+}
+
+// A peer that turns back and turns back keeps nobody within PollCQ.
+func TestAPeerThatOnlyTurnsBack(t *testing.T) {
+	q, _, _ := alone(t)
+	lane := &q.recv[rdma.Eager]
+	stop := make(chan struct{})
+	var liar sync.WaitGroup
+	liar.Go(func() {
+		word := &lane.slots[lane.index(0)].word
+		for lap := uint64(1); ; lap++ {
+			select {
+			case <-stop:
+				return
+			default:
+				atomic.StoreUint64(word, lap<<32|turned)
+			}
+		}
+	})
+	in := &discard{t: t}
+	for range 1000 {
+		_, err := q.PollCQ(in)
+		require.NoError(t, err)
+	}
+	close(stop)
+	liar.Wait()
+	require.Zero(t, in.n)
+}
