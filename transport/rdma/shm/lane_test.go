@@ -60,7 +60,7 @@ func TestTurningBack(t *testing.T) {
 	bodies := make([]byte, maxBody)
 	var header [transport.HeaderLen]byte
 	sent, turns := uint64(0), 0
-	for range 5_000 {
+	for range 500 {
 		for range 1 + random.IntN(1<<random.IntN(9)) {
 			body := bodies[:sizes[random.IntN(len(sizes))]]
 			for i := range body {
@@ -89,7 +89,7 @@ func TestTurningBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, sent, in.next)
-	require.Greater(t, turns, 100)
+	require.Greater(t, turns, 15)
 }
 
 func TestALaneOfQuestionsAndAnswersStaysSmall(t *testing.T) {
