@@ -55,7 +55,7 @@ type Domain struct {
 	accepted chan *QueuePair // full: handshakes wait
 	closed   chan struct{}
 	running  sync.WaitGroup
-	stride   atomic.Uint64 // see turnsFrom
+	stride   atomic.Uint64 // see turnLocked
 
 	mu    sync.Mutex // guards what follows
 	ended bool
@@ -204,18 +204,14 @@ func (d *Domain) forget(q *QueuePair) {
 // their receivers have taken everything. Fewer lanes fit in the caches as they are.
 const turnsFrom, turnEvery = 4, 16
 
-const never = ^uint64(0)
-
+// turnLocked sets stride: at positions of which it has no bit a sender looks whether it may turn back.
 func (d *Domain) turnLocked() {
-	if len(d.pairs) < turnsFrom {
-		d.stride.Store(never)
-	} else {
-		d.stride.Store(turnEvery - 1)
+	stride := ^uint64(0)
+	if len(d.pairs) >= turnsFrom {
+		stride = turnEvery - 1
 	}
+	d.stride.Store(stride)
 }
-
-// crowded tells whether senders turn back.
-func (d *Domain) crowded() bool { return d.stride.Load() != never }
 
 func (d *Domain) Accept(ctx context.Context) (rdma.QueuePair, error) {
 	if d.isClosed() {

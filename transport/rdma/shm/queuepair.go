@@ -206,9 +206,9 @@ func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
 	return true
 }
 
-// rest notes that a lane is empty, and where there are many peers tells this one, so that it may turn back.
+// rest notes that a lane is empty, and tells the peer where it may turn back.
 func (q *QueuePair) rest(l rdma.Lane) {
-	if q.recv[l].rest() && q.domain.crowded() {
+	if lane := &q.recv[l]; lane.rest() && lane.head&q.domain.stride.Load() == 0 {
 		q.tell(l)
 	}
 }
