@@ -80,6 +80,13 @@ func (h *host) well() bool {
 	return h.joined && h.silent.IsZero() && !h.cordoned && h.draining == nil && h.pressedSince.IsZero()
 }
 
+// Takes says whether ranks may come to a host: nobody keeps them off, and it is not one that
+// they were moved off lately, or that shows that it is unwell.
+func (m *Machine) Takes(name string) bool {
+	h := m.hosts[name]
+	return h != nil && h.well() && !h.quarantine.holds(m.now)
+}
+
 func (m *Machine) host(name string) *host {
 	h := m.hosts[name]
 	if h == nil {

@@ -112,13 +112,28 @@ func (a *Agent) goOn() {
 }
 
 // refuge is a process to which rank r of p can go, and what it goes on from: nothing if
-// it has never saved. None, and no error: it is about to be there.
+// it has never saved. None, and no error: it is about to be there. A host that is to have
+// no more ranks gets one only if it can go nowhere else.
 func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, stored, error) {
+	free := a.sparesFor(p, taken)
+	if a.policy != nil {
+		open := slices.Clone(free)
+		open = slices.DeleteFunc(open, func(q *process) bool { return !a.policy.machine.Takes(q.host.name) })
+		if len(open) > 0 && len(open) < len(free) {
+			if to, from, err := a.refugeAmong(open, p, r); err == nil {
+				return to, from, nil
+			}
+		}
+	}
+	return a.refugeAmong(free, p, r)
+}
+
+// refugeAmong is refuge where free are the processes that can take a rank of p.
+func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, stored, error) {
 	all := a.storedOf(r)
 	if len(all) == 0 && a.survival.covered[r] != (version{}) {
 		return nil, stored{}, fmt.Errorf("every host that had the state of rank %d is lost", r)
 	}
-	free := a.sparesFor(p, taken)
 	if w, ok := a.survival.wanted[r]; ok {
 		// Its host is to be left, so it is not asked for a copy if another has one.
 		if slices.ContainsFunc(all, func(st stored) bool { return st.host != p.host }) {

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/leader"
+	"github.com/mpiv/mpiv/topology"
 )
 
 // A notebook is a host's place that notes what it is told, by process.
@@ -108,6 +110,39 @@ func TestARankGoesWhereThePolicyWantsIt(t *testing.T) {
 			require.Len(t, ends, 1)
 			require.Equal(t, c.to == 2, ends[0] == nil, "%v", ends[0])
 			require.Empty(t, a.survival.wanted)
+		})
+	}
+}
+
+// A rank that is lost goes to a host from which ranks are to be kept only if it must.
+func TestALostRankKeepsOffACordonedHost(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		cordoned []string
+		to       int
+	}{
+		{"none", nil, 1},
+		{"the nearest", []string{"b"}, 2},
+		{"all", []string{"b", "c"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, n := surviving(1, 0, 0)
+			p := a.processes
+			a.store(0, stored{version{1, 7}, p[1].host, "copy on b"})
+			a.store(0, stored{version{1, 7}, p[2].host, "copy on c"})
+			a.survival.covered[0] = version{1, 7}
+			a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place()})),
+				slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+			for _, h := range a.hosts {
+				a.tellPolicy(leader.HostJoined{Host: h.name, Slots: 1, Trusted: true})
+			}
+			for _, h := range c.cordoned {
+				a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
+			}
+			p[0].exited, p[0].judged = true, true
+			a.recover(p[0])
+			require.Equal(t, []int{0}, p[c.to].ranks)
+			require.Equal(t, "copy on "+p[c.to].host.name, n.adopted(t, p[c.to]).Snapshot)
 		})
 	}
 }
