@@ -2,6 +2,8 @@ package agent
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -254,5 +256,38 @@ func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
 	require.ErrorContains(t, <-added, "another agent is to lead the job")
 	errs.await(t, "leads the job from now on", 1)
 	require.NoError(t, first.Process.Kill())
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+}
+
+// Who asks by the agent of another host hears soon that the head is lost.
+func TestHeadKilledBeforeItAnswers(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 3, 1)
+	j.Silence, j.Verbose = 2*time.Second, true
+	j.Launch.Command[2] = `[ $1 = z ] && exec cat >/dev/null; ` + j.Launch.Command[2]
+	dir, first, code := outliving(t, j, out, errs)
+	out.await(t, "ready", 3)
+	errs.await(t, "is known to 3 agents", 1)
+	socks, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", askName))
+	require.NoError(t, err)
+	socks = slices.DeleteFunc(socks, func(s string) bool { return filepath.Dir(s) == dir })
+	require.Len(t, socks, 2, "the agents of the other hosts")
+	added := make(chan error, 1)
+	start := time.Now()
+	go func() {
+		_, err := Ask(filepath.Dir(socks[0]), Question{Op: "add", Host: "z"})
+		added <- err
+	}()
+	errs.await(t, "host z: an agent is started there", 1)
+	require.NoError(t, first.Process.Signal(syscall.SIGSTOP)) // it hears questions, and says nothing
+	seen := make(chan error, 1)
+	go func() {
+		_, err := Ask(filepath.Dir(socks[1]), Question{Op: "explain"})
+		seen <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	require.NoError(t, first.Process.Kill())
+	require.ErrorContains(t, <-added, "the agent that led the job is lost")
+	require.Less(t, time.Since(start), addTime/2)
+	require.ErrorContains(t, <-seen, "no agent leads the job for the moment", "an election takes longer than a question may")
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }

@@ -240,6 +240,7 @@ func (d *deputy) heed(l *line) {
 	}
 	l.conn.Close()
 	d.books.lost()
+	d.unanswered()
 }
 
 // beat says that this agent is alive.
@@ -357,8 +358,8 @@ func (d *deputy) tell(process int, m control.Message) {
 	}
 }
 
-// question passes what mpivrun asks here on to the first agent, and its answer
-// back.
+// question passes what mpivrun asks here on to the head, and its answer back. What changes
+// nothing is asked again if the head goes before it answers.
 func (d *deputy) question(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(questionTime))
 	var q json.RawMessage
@@ -367,22 +368,67 @@ func (d *deputy) question(c *net.UnixConn) {
 		return
 	}
 	c.SetDeadline(time.Now().Add(asked.time()))
-	for end := time.Now().Add(questionTime / 2); d.books.up.Load() == nil && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond) // there is no head, for the moment
+	late := time.After(asked.time())
+	for {
+		id, reply := d.expect()
+		if !d.awaitHead(questionTime / 2) {
+			d.forget(id)
+			json.NewEncoder(c).Encode(Answer{Error: "no agent leads the job for the moment: ask again"})
+			return
+		}
+		d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
+		select {
+		case text, ok := <-reply:
+			switch {
+			case ok:
+				c.Write(append(text, '\n'))
+				return
+			case asked.changes():
+				json.NewEncoder(c).Encode(Answer{Error: "the agent that led the job is lost, and with it whether this was done: see mpivrun ps, and ask again"})
+				return
+			}
+		case <-d.over:
+			d.forget(id)
+			return
+		case <-late:
+			d.forget(id)
+			return
+		}
 	}
-	id := d.questions.Add(1)
-	reply := make(chan []byte, 1)
+}
+
+// expect is where the answer to a question of that id will come. It is closed if the
+// connection to the head ends before.
+func (d *deputy) expect() (id uint64, reply chan []byte) {
+	id, reply = d.questions.Add(1), make(chan []byte, 1)
 	d.mu.Lock()
 	d.answers[id] = reply
 	d.mu.Unlock()
-	d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
-	select {
-	case text := <-reply:
-		c.Write(append(text, '\n'))
-	case <-d.over:
-	case <-time.After(asked.time()):
-	}
+	return id, reply
+}
+
+func (d *deputy) forget(id uint64) {
 	d.mu.Lock()
 	delete(d.answers, id)
 	d.mu.Unlock()
+}
+
+// unanswered ends the wait for answers: who was to give them is lost.
+func (d *deputy) unanswered() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, reply := range d.answers {
+		delete(d.answers, id)
+		close(reply)
+	}
+}
+
+// awaitHead waits until there is a head; false if there is none by then.
+func (d *deputy) awaitHead(patience time.Duration) bool {
+	for end := time.Now().Add(patience); d.books.up.Load() == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }

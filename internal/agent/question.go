@@ -93,6 +93,15 @@ func (q Question) time() time.Duration {
 	return questionTime
 }
 
+// changes tells whether the question is an order.
+func (q Question) changes() bool {
+	switch q.Op {
+	case "move", "drain", "cordon", "uncordon", "add", "abort":
+		return true
+	}
+	return false
+}
+
 // moveAsked moves the rank that q is about, and answers when it goes on.
 func (a *Agent) moveAsked(q Question, reply chan<- Answer) {
 	a.move(q.Rank, q.Host, func(err error) {
