@@ -162,7 +162,7 @@ func (s *State) fail(op string, err error) error {
 
 // sentBy is how many messages the rank of c has sent.
 func sentBy(c *Comm) (n uint64) {
-	sent, _ := c.box.Counts()
+	sent, _, _ := c.box.Counts()
 	for _, s := range sent {
 		n += s.N
 	}

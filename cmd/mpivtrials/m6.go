@@ -43,7 +43,7 @@ var m6Delays = []time.Duration{8 * ms, 2 * ms, 20 * ms}
 // m6 kills mpivrun, has a rank moved, and kills the agent that leads, or its whole host, in the middle of that. The move must end
 // or be undone, and the job must be found by mpivrun attach and end with the output of an undisturbed run.
 func m6(ctx context.Context, d *desk) error {
-	want, err := d.expected(ctx, 4, d.lifeless())
+	want, err := d.expected(ctx, 4, d.steady(0))
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (d *desk) behead(ctx context.Context, way beheading, delay time.Duration, w
 	}
 	defer s.close()
 	h, err := s.outlive(ctx, cast{hosts: []string{victim + ":1", "Y:1", "Z:1", m6Watches + ":1"}, ranks: 4,
-		options: survival("--snapshot", "0.2", "--silence", fmt.Sprint(m6Silence.Seconds())), program: d.lifeless()})
+		options: survival("--snapshot", "0.2", "--silence", fmt.Sprint(m6Silence.Seconds())), program: d.steady(stepLasts)})
 	if err != nil {
 		return r, err
 	}

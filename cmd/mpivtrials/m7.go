@@ -46,15 +46,6 @@ var silencings = []silencing{
 		func(s *stage, _ *play, _ int) error { return s.lab.Heal(victim, "lan") }, 3 * time.Second},
 }
 
-// lifeless is who must survive: what it prints hangs on its arguments alone.
-func (d *desk) lifeless() []string {
-	tolerance := "1e-4"
-	if d.short {
-		tolerance = "3e-4"
-	}
-	return []string{filepath.Join(d.bin, "heat2d"), "--tolerance", tolerance}
-}
-
 // expected is what a program prints that runs in peace, on this machine.
 func (d *desk) expected(ctx context.Context, ranks int, program []string) (string, error) {
 	s, err := startSurvivor(ctx, filepath.Join(d.bin, "mpivrun"), append([]string{"-n", fmt.Sprint(ranks), "--oversubscribe"}, program...)...)
@@ -71,7 +62,7 @@ func (d *desk) expected(ctx context.Context, ranks int, program []string) (strin
 // m7 silences a host, or a process, in several ways: its rank must go on elsewhere, and what comes back
 // must be refused.
 func m7(ctx context.Context, d *desk) error {
-	want, err := d.expected(ctx, 4, d.lifeless())
+	want, err := d.expected(ctx, 4, d.steady(0))
 	if err != nil {
 		return err
 	}
@@ -112,7 +103,7 @@ func (d *desk) silence(ctx context.Context, way silencing, want string) ([]strin
 	}
 	defer s.close()
 	const rank = 1
-	p, err := s.play(ctx, cast{hosts: []string{"Y:1", victim + ":1", "Z:1", "W:1"}, ranks: 4, options: survival("--snapshot", "0.5"), program: d.lifeless()})
+	p, err := s.play(ctx, cast{hosts: []string{"Y:1", victim + ":1", "Z:1", "W:1"}, ranks: 4, options: survival("--snapshot", "0.5"), program: d.steady(stepLasts)})
 	if err != nil {
 		return nil, err
 	}

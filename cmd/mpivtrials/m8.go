@@ -36,7 +36,7 @@ func m8(ctx context.Context, d *desk) error {
 		return err
 	}
 	d.part = "-hosts"
-	want, err := d.expected(ctx, 4, d.lifeless())
+	want, err := d.expected(ctx, 4, d.steady(0))
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (d *desk) killHosts(ctx context.Context, random *rand.Rand, want string) (k
 		return nil, false, err
 	}
 	defer s.close()
-	p, err := s.play(ctx, cast{hosts: []string{"Y:1", "X:1", "Z:1", "W:1"}, ranks: 4, options: survival("--snapshot", "0.5"), program: d.lifeless()})
+	p, err := s.play(ctx, cast{hosts: []string{"Y:1", "X:1", "Z:1", "W:1"}, ranks: 4, options: survival("--snapshot", "0.5"), program: d.steady(stepLasts)})
 	if err != nil {
 		return nil, false, err
 	}

@@ -71,6 +71,7 @@ var roles = map[string]func(args []string) error{
 	roleAttack:    attack,
 	roleSink:      sink,
 	rolePhases:    phasesRank,
+	roleSteps:     stepsRank,
 	rolePipeline:  pipelineRank,
 }
 

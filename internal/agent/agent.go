@@ -605,6 +605,21 @@ func (a *Agent) members() []*process {
 	return slices.DeleteFunc(slices.Clone(a.processes), func(p *process) bool { return !p.joined || p.exited })
 }
 
+// tellMembers tells m to all who take part but some, with one message to each host.
+func (a *Agent) tellMembers(m control.Message, but func(*process) bool) {
+	to := make(map[*host][]int, len(a.hosts))
+	for _, p := range a.members() {
+		if p.listens() && (but == nil || !but(p)) {
+			to[p.host] = append(to[p.host], p.index)
+		}
+	}
+	for _, h := range a.hosts {
+		if len(to[h]) > 0 {
+			h.place.send(m, to[h]...)
+		}
+	}
+}
+
 // local is the Agent as the owner of this host's crew.
 type local struct{ a *Agent }
 

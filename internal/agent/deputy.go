@@ -340,7 +340,9 @@ func (d *deputy) do(m control.ToAgent) {
 			d.tell(c.index, control.Message{Start: &s})
 		}
 	case m.Tell != nil && m.Tell.Message != nil:
-		d.tell(m.Tell.Process, *m.Tell.Message)
+		for _, p := range m.Tell.Processes {
+			d.tell(p, *m.Tell.Message)
+		}
 	case m.Kill != nil:
 		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
 	case m.Input != nil && d.input != nil:
@@ -353,7 +355,7 @@ func (d *deputy) do(m control.ToAgent) {
 // is ended by a signal when it must stop.
 func (d *deputy) tell(process int, m control.Message) {
 	d.books.told(process, m)
-	if !d.crew.send(process, m) && m.Stop != nil {
+	if !d.crew.send(m, process) && m.Stop != nil {
 		d.crew.kill(process, syscall.SIGTERM)
 	}
 }

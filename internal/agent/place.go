@@ -31,7 +31,7 @@ type host struct {
 // None of its methods waits; all but send report by events.
 type place interface {
 	startRanks(processes []int, s control.Start) // Process is filled in
-	send(process int, m control.Message) bool    // false: it does not read
+	send(m control.Message, to ...int) bool      // to processes. False: one does not read
 	kill(process int, sig syscall.Signal)
 	spawn(p *process) error // starts one more
 }
@@ -40,13 +40,17 @@ func (c *crew) startRanks(processes []int, s control.Start) {
 	for _, p := range processes {
 		s.Process = p
 		own := s
-		c.send(p, control.Message{Start: &own})
+		c.send(control.Message{Start: &own}, p)
 	}
 }
 
-func (c *crew) send(process int, m control.Message) bool {
-	ch := c.child(process)
-	return ch != nil && ch.send(m)
+func (c *crew) send(m control.Message, to ...int) bool {
+	all := true
+	for _, p := range to {
+		ch := c.child(p)
+		all = ch != nil && ch.send(m) && all
+	}
+	return all
 }
 
 func (c *crew) kill(process int, sig syscall.Signal) {

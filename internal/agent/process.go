@@ -57,9 +57,12 @@ func (p *process) kill(sig syscall.Signal) {
 	}
 }
 
-// send hands m to the process; false if it has not said Hello, or does not read.
+// listens tells whether the process can be told something: it has said Hello.
+func (p *process) listens() bool { return p.hello != nil && !p.linkEnded }
+
+// send hands m to the process; false if it does not listen, or does not read.
 func (p *process) send(m control.Message) bool {
-	return p.hello != nil && !p.linkEnded && p.host.place.send(p.index, m)
+	return p.listens() && p.host.place.send(m, p.index)
 }
 
 // names lists processes for people.

@@ -211,15 +211,13 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 		}
 	}
 	a.record(ledger.Entry{Recovered: &entry})
+	adopts := func(q *process) bool { return len(q.ranks) == 1 && targets[q.ranks[0]] == q }
+	a.tellMembers(control.Message{Place: &place}, adopts)
 	for _, q := range a.members() {
-		own := place
-		adopts := len(q.ranks) == 1 && targets[q.ranks[0]] == q
-		if !adopts {
-			q.send(control.Message{Place: &own})
-			continue
+		if adopts(q) {
+			r := q.ranks[0]
+			q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r, stores[r].epoch), Place: place}})
 		}
-		r := q.ranks[0]
-		q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Lives: a.livesOf(r, stores[r].epoch), Place: place}})
 	}
 	a.voidMaps()
 	a.settledIn(gone, place.Ranks)
@@ -269,9 +267,7 @@ func (a *Agent) breakMoves(p *process, why string) {
 // before them: so that none is missing.
 func (a *Agent) voidMaps() {
 	for _, n := range a.survival.void {
-		for _, q := range a.members() {
-			q.send(control.Message{Place: &control.Place{Epoch: n}})
-		}
+		a.tellMembers(control.Message{Place: &control.Place{Epoch: n}}, nil)
 	}
 	a.survival.void = nil
 }

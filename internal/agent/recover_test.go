@@ -17,13 +17,17 @@ type notebook struct {
 	sent    map[int][]control.Message
 	killed  []int
 	spawned int
+	orders  int // to send
 }
 
 func (n *notebook) startRanks([]int, control.Start)    {}
 func (n *notebook) kill(process int, _ syscall.Signal) { n.killed = append(n.killed, process) }
 func (n *notebook) spawn(*process) error               { n.spawned++; return nil }
-func (n *notebook) send(process int, m control.Message) bool {
-	n.sent[process] = append(n.sent[process], m)
+func (n *notebook) send(m control.Message, to ...int) bool {
+	n.orders++
+	for _, p := range to {
+		n.sent[p] = append(n.sent[p], m)
+	}
 	return true
 }
 
@@ -159,4 +163,22 @@ func TestWhatWasSavedBeforeAMove(t *testing.T) {
 	a.moveTo(0, p[1], p[2], func(error) {})
 	a.arrived(p[2], control.Arrived{Rank: 0, Epoch: 3, Saved: &saved})
 	require.Equal(t, []stored{{version{1, 5}, p[0].host, "of a"}}, a.storedOf(0))
+}
+
+// A map goes to each host once, however many processes are there.
+func TestAMapGoesToEachHostOnce(t *testing.T) {
+	a, n := surviving(1, 1, 1, 1, 0)
+	p := a.processes
+	for i, on := range []int{0, 0, 1, 1, 2} {
+		p[i].host.processes = nil
+		p[i].host = a.hosts[on]
+	}
+	m := a.moveTo(0, p[0], p[4], func(error) {})
+	n.orders = 0
+	a.came(m)
+	require.Equal(t, 3, n.orders)
+	for i := range p {
+		last := n.sent[i][len(n.sent[i])-1]
+		require.Equal(t, &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: 0, Process: 4}}}, last.Place, "process %d", i)
+	}
 }

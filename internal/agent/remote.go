@@ -160,8 +160,8 @@ func (r *remote) order(m control.ToAgent) bool {
 
 func (r *remote) startRanks(_ []int, s control.Start) { r.order(control.ToAgent{Start: &s}) }
 
-func (r *remote) send(process int, m control.Message) bool {
-	return r.order(control.ToAgent{Tell: &control.Said{Process: process, Message: &m}})
+func (r *remote) send(m control.Message, to ...int) bool {
+	return r.order(control.ToAgent{Tell: &control.Tell{Processes: to, Message: &m}})
 }
 
 func (r *remote) kill(process int, sig syscall.Signal) {

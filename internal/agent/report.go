@@ -53,9 +53,7 @@ func (a *Agent) declare(v verdict, lost ...*process) {
 	if len(dead.Processes) == 0 {
 		return
 	}
-	for _, q := range a.members() {
-		q.send(control.Message{Dead: &dead})
-	}
+	a.tellMembers(control.Message{Dead: &dead}, nil)
 	if v.by != nil { // of a host it was said
 		a.warn("%s; the other ranks are told", v.text)
 	}

@@ -243,11 +243,7 @@ func (a *Agent) sparesOn(h *host) (n int) {
 
 // joinLate has p, which was started after the others, take part.
 func (a *Agent) joinLate(p *process) {
-	for _, q := range a.members() {
-		if q != p {
-			q.send(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}})
-		}
-	}
+	a.tellMembers(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}}, func(q *process) bool { return q == p })
 	start := a.startOf()
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
@@ -399,9 +395,7 @@ func (a *Agent) came(m *move) {
 	a.survival.homes[life{m.rank, m.epoch}] = m.to.host
 	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
 	a.emitOf(m.to, events.Event{Kind: events.RankMoved, Rank: new(m.rank), Text: "it was moved", Moved: &events.Moved{From: m.from.index, Epoch: m.epoch}})
-	for _, q := range a.members() {
-		q.send(control.Message{Place: &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: m.rank, Process: m.to.index}}}})
-	}
+	a.tellMembers(control.Message{Place: &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: m.rank, Process: m.to.index}}}}, nil)
 }
 
 // stayed is told that a rank has not left.

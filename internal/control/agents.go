@@ -8,7 +8,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 4
+const AgentVersion = 5
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -65,7 +65,7 @@ type ToAgent struct {
 	Run    *Run      `json:",omitempty"`
 	Spawn  *Spawn    `json:",omitempty"` // one more, after Run
 	Start  *Start    `json:",omitempty"` // for all processes there; Start.Process is for the agent to set
-	Tell   *Said     `json:",omitempty"`
+	Tell   *Tell     `json:",omitempty"`
 	Kill   *Kill     `json:",omitempty"`
 	Input  *Output   `json:",omitempty"`
 	Taken  *Taken    `json:",omitempty"`
@@ -127,11 +127,16 @@ type Forked struct {
 	Error   string `json:",omitempty"`
 }
 
-// Said is a message of, or for, a process. Of a process: nil says that it has
-// ended its connection.
+// Said is a message of a process; nil: it has ended its connection.
 type Said struct {
 	Process int
 	Message *Message `json:",omitempty"`
+}
+
+// Tell is a message for processes.
+type Tell struct {
+	Processes []int
+	Message   *Message
 }
 
 // Exited: a process has ended. What it wrote may still follow, up to Drained.

@@ -314,6 +314,7 @@ type RankReport struct {
 	Waits    []Wait // one for each goroutine of the rank that is in a blocking call
 	Sent     []Count
 	Received []Count
+	Taking   []int `json:",omitempty"` // ranks of whom a receive has a message, and not yet all of it
 }
 
 // A Count is how many messages a rank has sent to Peer, or has had from it.
@@ -352,6 +353,8 @@ type Need struct {
 const (
 	NeedMessage   = "message"   // a send to us that matches
 	NeedReceive   = "receive"   // a receive that takes what we send
+	NeedDelivery  = "delivery"  // nothing but time: what we send is on its way
+	NeedArrival   = "arrival"   // the same: a message for us is on its way
 	NeedSave      = "save"      // a snapshot: until then no more can be kept of what we send
 	NeedGoroutine = "goroutine" // that another goroutine of its process, of a rank in Peers or of its own, lets it go on
 	NeedEvent     = "event"     // the same, or that a timer does

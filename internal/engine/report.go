@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
 )
 
 // A WaitInfo is a call of a rank that sleeps.
@@ -23,6 +25,7 @@ type WaitInfo struct {
 type NeedInfo struct {
 	Peer       topology.Rank // or AnySource
 	Receive    bool          // it waits for the peer to receive; otherwise to send
+	OnItsWay   bool          // nobody has to do anything for it but the processes of the two
 	Save       bool          // it waits for a snapshot of the peer, before which no more can be kept for it
 	Context    uint32
 	Comm       string // what NameContext called Context
@@ -86,13 +89,16 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	switch {
 	case o.box != b || o.kind == KindTask:
 		return needs
-	case o.kind != KindSend && o.queue == nil:
+	case o.peer == AnySource && o.kind != KindSend && o.queue == nil:
 		return needs // it has its message, which is on its way
 	}
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
-	if n.Receive {
-		n.Save = o.unkept()
-	} else {
+	switch {
+	case n.Receive:
+		n.Save, n.OnItsWay = o.leaving()
+	case o.queue == nil:
+		n.OnItsWay = true
+	default:
 		for a := b.unexpected.head; a != nil && len(n.Unexpected) < 8; a = a.allNext {
 			if a.header.Context == o.context && (a.header.Source == o.peer || o.peer == AnySource) {
 				n.Unexpected = append(n.Unexpected, a.header.Tag)
@@ -107,16 +113,20 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	return append(needs, n)
 }
 
-// unkept tells whether o, a send, waits for room in the log of level "crashes". The
-// box's mu is held.
-func (o *op) unkept() bool {
+// leaving tells whether o, a send, waits for room in the log of level "crashes", or is one
+// that arrives whether it is received or not. The box's mu is held.
+func (o *op) leaving() (unkept, eager bool) {
 	l := o.box.e.lockLink(o.peer)
 	if l == nil {
-		return false
+		return false, false
 	}
 	defer l.mu.Unlock()
 	x := o.entry
-	return x != nil && x.queued && !x.kept && l.full()
+	if x == nil {
+		return false, false
+	}
+	unkept = x.queued && !x.kept && l.full()
+	return unkept, !unkept && x.header.Kind == wire.Eager
 }
 
 // Sent is the number of the last message to peer, as the receiver's Number.
@@ -135,10 +145,31 @@ func (b *Box) Sent(peer topology.Rank) uint64 {
 }
 
 // Counts is how many messages the box's rank has sent to each peer, and has had
-// from each.
-func (b *Box) Counts() (sent, got []Count) {
+// from each. Taking is of whom a receive has a message, whose body is on its way.
+func (b *Box) Counts() (sent, got []Count, taking []topology.Rank) {
 	b.e.polling.Lock()
 	defer b.e.leave()
+	take := func(o *op) {
+		if o != nil && o.box == b && !slices.Contains(taking, o.status.Source) {
+			taking = append(taking, o.status.Source)
+		}
+	}
+	for _, l := range b.e.links {
+		if l == nil {
+			continue
+		}
+		l.mu.Lock()
+		for _, o := range l.parts {
+			take(o)
+		}
+		for _, p := range l.pulling {
+			take(p.op)
+		}
+		l.mu.Unlock()
+		for _, o := range l.pulls {
+			take(o)
+		}
+	}
 	b.streams.all(func(s *stream) {
 		var out, in uint64
 		if int(s.peer) >= b.e.size {
@@ -164,5 +195,5 @@ func (b *Box) Counts() (sent, got []Count) {
 			got = append(got, Count{s.peer, in})
 		}
 	})
-	return sent, got
+	return sent, got, taking
 }

@@ -26,8 +26,11 @@ func (p *Process) Report() control.Report {
 func (p *Process) reportRank(rank topology.Rank, a *activity, strangers bool) control.RankReport {
 	box := p.engine.Box(rank)
 	waits := box.Waits()
-	sent, got := box.Counts()
+	sent, got, taking := box.Counts()
 	r := control.RankReport{Rank: int(rank), State: "running", Sent: counts(sent), Received: counts(got)}
+	for _, peer := range taking {
+		r.Taking = append(r.Taking, int(peer))
+	}
 	p.mu.Lock()
 	ended := p.ends[rank]
 	p.mu.Unlock()
@@ -76,11 +79,15 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 	}
 	for _, n := range w.Needs {
 		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Where: callsite.Of(w.Begun)}
-		if n.Receive {
-			need.What = control.NeedReceive
-		}
-		if n.Save {
+		switch {
+		case n.Save:
 			need.What = control.NeedSave
+		case n.Receive && n.OnItsWay:
+			need.What = control.NeedDelivery
+		case n.Receive:
+			need.What = control.NeedReceive
+		case n.OnItsWay:
+			need.What = control.NeedArrival
 		}
 		if n.Peer == engine.AnySource {
 			for r := range p.engine.Size() {

@@ -90,6 +90,9 @@ func (g graph) blocked(r *rank, w control.Wait) bool {
 // hopeless is true if none of those who could do what n is about will.
 func (g graph) hopeless(r *rank, n control.Need) bool {
 	ps := peers(n)
+	if n.What == control.NeedDelivery || n.What == control.NeedArrival {
+		return false
+	}
 	if ofGoroutine(n) {
 		return (n.What == control.NeedGoroutine || g.noTimers) && !slices.ContainsFunc(ps, func(p int) bool { return !g.closed[p] })
 	}

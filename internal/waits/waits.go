@@ -52,6 +52,9 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 			ranks[rr.Rank] = &rank{rr, rep.Process, counts(rr.Sent), counts(rr.Received)}
 		}
 	}
+	for _, r := range ranks {
+		r.delivered(ranks)
+	}
 	var e Explanation
 	for _, r := range sorted(ranks) {
 		switch r.State {
@@ -69,6 +72,17 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 		e.Suspected = findDeadlock(graph{ranks: ranks, noTimers: true})
 	}
 	return e
+}
+
+// delivered finds what r sends that is being received: the peer need do nothing more for it.
+func (r *rank) delivered(ranks map[int]*rank) {
+	for i, w := range r.Waits {
+		for j, n := range w.Needs {
+			if p := ranks[n.Peer]; n.What == control.NeedReceive && p != nil && slices.Contains(p.Taking, r.Rank) {
+				r.Waits[i].Needs[j].What = control.NeedDelivery
+			}
+		}
+	}
 }
 
 // Doing says of each rank in reports what it is doing, in a few words.

@@ -74,6 +74,10 @@ func needPhrase(w control.Wait, n control.Need) string {
 		return "for another goroutine"
 	case n.What == control.NeedEvent:
 		return "for another goroutine or a timer"
+	case n.What == control.NeedDelivery:
+		text = fmt.Sprintf("for the arrival of its message to %s, %s", who, tagPhrase(n.Tag))
+	case n.What == control.NeedArrival:
+		text = fmt.Sprintf("for the rest of a message from %s, %s", who, tagPhrase(n.Tag))
 	case n.What == control.NeedReceive:
 		text = fmt.Sprintf("for %s to receive its message, %s", who, tagPhrase(n.Tag))
 	default:

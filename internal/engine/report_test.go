@@ -1,0 +1,107 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/transport"
+)
+
+// slow is an endpoint whose connections deliver nothing while closed.
+type slow struct {
+	transport.Endpoint
+	closed *atomic.Bool
+}
+
+func (s slow) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	c, err := s.Endpoint.Dial(ctx, a)
+	return slowConn{c, s.closed}, err
+}
+
+func (s slow) Accept(ctx context.Context) (transport.Conn, error) {
+	c, err := s.Endpoint.Accept(ctx)
+	return slowConn{c, s.closed}, err
+}
+
+type slowConn struct {
+	transport.Conn
+	closed *atomic.Bool
+}
+
+func (c slowConn) Poll(in transport.Receiver) (bool, error) {
+	if c.closed.Load() {
+		return false, nil
+	}
+	return c.Conn.Poll(in)
+}
+
+// What is on its way needs nobody's help: whoever waits for it is not waiting for what the
+// peer does.
+func TestWhatIsOnItsWay(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		size int
+		mode engine.Mode
+		want bool
+	}{
+		{"eager, and not copied", 64 << 10, engine.Standard, true},
+		{"offered", 1 << 20, engine.Standard, false},
+		{"synchronous", 8, engine.Synchronous, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var closed atomic.Bool
+			w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
+			require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
+			_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
+			require.NoError(t, err)
+			closed.Store(true)
+			r := w.boxes[0].Isend(from(1, 2), make([]byte, c.size), c.mode)
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.Wait(t.Context(), send)
+				done <- err
+			}()
+			var needs []engine.NeedInfo
+			require.Eventually(t, func() bool {
+				for _, wait := range w.boxes[0].Waits() {
+					needs = wait.Needs
+				}
+				return needs != nil
+			}, 5*time.Second, time.Millisecond)
+			require.Len(t, needs, 1)
+			require.True(t, needs[0].Receive)
+			require.Equal(t, c.want, needs[0].OnItsWay)
+			closed.Store(false)
+			_, err = w.boxes[1].Recv(t.Context(), recv, from(0, 2), make([]byte, c.size))
+			require.NoError(t, err)
+			require.NoError(t, <-done)
+		})
+	}
+}
+
+// Who takes a long message says so while its body is on its way.
+func TestTaking(t *testing.T) {
+	var closed atomic.Bool
+	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
+	const size = 64 << 20
+	s := w.boxes[0].Isend(from(1, 2), make([]byte, size), engine.Standard)
+	r := w.boxes[1].Irecv(from(0, 2), make([]byte, size))
+	taking := func() bool {
+		_, _, of := w.boxes[1].Counts()
+		return slices.Contains(of, 0)
+	}
+	for !taking() { // it is offered, and the receive is there
+		w.engines[0].Progress()
+		w.engines[1].Progress()
+	}
+	go s.Wait(t.Context(), send)
+	_, err := r.Wait(t.Context(), recv)
+	require.NoError(t, err)
+	require.False(t, taking())
+}
