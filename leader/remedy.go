@@ -89,8 +89,8 @@ type user struct {
 }
 
 // users is the ranks at the blamed host whose messages cross it, or at either end of
-// the blamed link; none of them if all are being moved already. Where nothing is known of
-// their messages, all ranks there are. The busiest come first.
+// the blamed link; none of them if all are being moved already, or one of a link, which may
+// be enough. Where nothing is known of their messages, all ranks there are. The busiest come first.
 func (m *Machine) users(t Trouble) (all []user) {
 	sum := map[topology.Rank]float64{}
 	var order []topology.Rank
@@ -160,7 +160,7 @@ func (m *Machine) users(t Trouble) (all []user) {
 		}
 		all = append(all, u)
 	}
-	if rest == 0 {
+	if rest == 0 || s.Host == "" && rest < len(order) {
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b user) int {

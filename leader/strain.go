@@ -16,8 +16,9 @@ type breach struct {
 }
 
 const (
-	learn    = 0.05 // of a reading, for what is usual
-	pressFor = 500 * time.Millisecond
+	learn         = 0.05 // of a reading, for what is usual
+	learnPressure = 0.01 // which rises well before a breach
+	pressFor      = 500 * time.Millisecond
 )
 
 func (m *Machine) hostReading(in HostReading) {
@@ -28,9 +29,10 @@ func (m *Machine) hostReading(in HostReading) {
 	}
 	switch {
 	case h.reading.Cores == 0:
-		h.usual = in.Busy
+		h.usual, h.usualPressure = in.Busy, in.Pressure
 	case calm:
 		h.usual += learn * (in.Busy - h.usual)
+		h.usualPressure += learnPressure * (in.Pressure - h.usualPressure)
 	}
 	h.reading = in
 	if !h.joined || len(starving(in)) == 0 {
@@ -176,17 +178,22 @@ func (m *Machine) troubles(all []Suspect, falls []Fall) (out []Trouble) {
 		out = append(out, t)
 	}
 	// Where everything falls at once and nothing foreign is seen anywhere, it is the program
-	// that asks for less.
-	used, everywhere := 0, true
+	// that asks for less; where every host lacks cores at once, no link is to blame.
+	used, everywhere, short := 0, true, true
 	for _, name := range m.names {
-		if m.hosts[name].joined && m.hosts[name].ranks > 0 {
+		if h := m.hosts[name]; h.joined && h.ranks > 0 {
 			used++
 			everywhere = everywhere && slow[name]
+			short = short && h.reading.Pressure-h.usualPressure >= rose
 		}
 	}
 	for i := range out {
-		if out[i].Verdict.Kind == Slow && everywhere && used >= 3 {
-			out[i].Verdict = Verdict{Program, append(out[i].Verdict.Reasons[:1:1], "every host that has ranks fell at once, and none shows a foreign cause")}
+		switch v := &out[i].Verdict; {
+		case v.Kind != Slow || used < 3:
+		case everywhere:
+			*v = Verdict{Program, append(v.Reasons[:1:1], "every host that has ranks fell at once, and none shows a foreign cause")}
+		case short:
+			*v = Verdict{Program, append(v.Reasons[:1:1], "on every host that has ranks they wait longer for a core than usual")}
 		}
 	}
 	return out

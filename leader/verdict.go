@@ -50,7 +50,7 @@ const (
 	taken     = 0.25 // of the cores, by others
 	foreign   = 0.25 // of what was promised, in traffic that is not the job's
 	full      = 0.9  // of the cores, by the job
-	rose      = 0.25 // of the cores, above what the job usually takes
+	rose      = 0.25 // of the cores, above what the job usually takes; or of the time ranks wait for one, above the usual
 )
 
 // starving says whether a host's readings show that its ranks want for CPU

@@ -19,6 +19,7 @@ type host struct {
 	networks      []Network
 	reading       HostReading
 	usual         float64   // cores that the job takes, slowly learned
+	usualPressure float64   // as that
 	pressedSince  time.Time // its readings show starvation; zero: they do not
 	cordoned      bool
 	draining      *drain
