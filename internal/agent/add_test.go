@@ -288,6 +288,6 @@ func TestHeadKilledBeforeItAnswers(t *testing.T) {
 	require.NoError(t, first.Process.Kill())
 	require.ErrorContains(t, <-added, "the agent that led the job is lost")
 	require.Less(t, time.Since(start), addTime/2)
-	require.ErrorContains(t, <-seen, "no agent leads the job for the moment", "an election takes longer than a question may")
+	require.ErrorIs(t, <-seen, ErrNoHead, "an election takes longer than a question may")
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }

@@ -55,7 +55,7 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 		return v.showRest(dir, text)
 	}
 	ans, err := Ask(dir, Question{Op: "attach"})
-	for since := time.Now(); (errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded)) && time.Since(since) < headless(control.CrashPatient); {
+	for since := time.Now(); (errors.Is(err, ErrNoHead) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded)) && time.Since(since) < headless(control.CrashPatient); {
 		time.Sleep(100 * time.Millisecond) // there is no head, for the moment
 		ans, err = Ask(dir, Question{Op: "attach"})
 	}

@@ -375,7 +375,7 @@ func (d *deputy) question(c *net.UnixConn) {
 		id, reply := d.expect()
 		if !d.awaitHead(questionTime / 2) {
 			d.forget(id)
-			json.NewEncoder(c).Encode(Answer{Error: "no agent leads the job for the moment: ask again"})
+			json.NewEncoder(c).Encode(Answer{Error: ErrNoHead.Error(), NoHead: true})
 			return
 		}
 		d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})

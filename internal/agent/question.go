@@ -28,7 +28,8 @@ type Question struct {
 
 // An Answer to a Question. What does not belong to it is empty.
 type Answer struct {
-	Error string `json:",omitempty"`
+	Error  string `json:",omitempty"`
+	NoHead bool   `json:",omitempty"` // it is ErrNoHead
 
 	Events      []events.Event     `json:",omitempty"` // ps: how the job stands; readings are the last of them
 	Poll        bool               `json:",omitempty"` // watch: not from here; ask ps again and again
@@ -170,6 +171,9 @@ func ranksOf(ps []*process) []int {
 	return all
 }
 
+// ErrNoHead: no agent leads the job, for the moment or any more.
+var ErrNoHead = errors.New("no agent leads the job for the moment: ask again")
+
 // Ask puts q to the agent of the job in dir.
 func Ask(dir string, q Question) (Answer, error) {
 	var ans Answer
@@ -184,6 +188,9 @@ func Ask(dir string, q Question) (Answer, error) {
 	}
 	if err := json.NewDecoder(c).Decode(&ans); err != nil {
 		return ans, fmt.Errorf("job %s did not answer: %w", filepath.Base(dir), err)
+	}
+	if ans.NoHead {
+		return ans, ErrNoHead
 	}
 	if ans.Error != "" {
 		return ans, errors.New(ans.Error)
