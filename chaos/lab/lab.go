@@ -94,6 +94,9 @@ func (l *Lab) build(o Options) error {
 		}
 		l.hosts = append(l.hosts, n)
 		l.nodes[h.Name] = n
+		if err := n.control(o.Congestion); err != nil {
+			return err
+		}
 	}
 	for _, n := range o.Networks {
 		if n.Behind == "" {
@@ -159,6 +162,21 @@ func newNode(name string) (*node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+// control sets the congestion control of TCP.
+func (n *node) control(congestion string) error {
+	if congestion == "" {
+		return nil
+	}
+	err := n.ns.do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte(congestion), 0)
+	})
+	if err != nil {
+		allowed, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+		return fmt.Errorf("congestion control %q on host %s: %w; one of these can be had: %s", congestion, n.name, err, strings.TrimSpace(string(allowed)))
+	}
+	return nil
 }
 
 func (n *node) close() {

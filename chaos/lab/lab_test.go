@@ -127,6 +127,15 @@ func TestCommandsRunOnTheirHost(t *testing.T) {
 	require.Equal(t, here, after)
 }
 
+func TestCongestion(t *testing.T) {
+	l := lab.ForTest(t, lab.Options{Congestion: "reno"}) // which may be set anywhere
+	for _, host := range l.Hosts() {
+		out, err := l.Command(t.Context(), host, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").Output()
+		require.NoError(t, err)
+		require.Equal(t, "reno\n", string(out))
+	}
+}
+
 func TestLaunchAgentBecomesTheProgram(t *testing.T) {
 	l := lab.ForTest(t, lab.Options{})
 	prefix, err := l.LaunchAgent()
@@ -221,6 +230,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		{lab.Options{Networks: []lab.Network{{Name: "lan", Queue: 100}}}, "must hold two frames"},
 		{lab.Options{Networks: []lab.Network{{Name: "home", Behind: "lan"}}}, "no public network"},
 		{lab.Options{Hosts: make([]lab.Host, 2000)}, "a lab has at most"},
+		{lab.Options{Congestion: "nonesuch"}, `congestion control "nonesuch" on host X: `},
 	} {
 		l, err := lab.New(c.o)
 		if errors.Is(err, lab.ErrUnavailable) {

@@ -17,6 +17,10 @@ type Options struct {
 	Hosts []Host
 	// Networks between them. None means lan and san.
 	Networks []Network
+	// Congestion is the congestion control of TCP on all hosts, such as "reno". Of those
+	// that the kernel has, some may be set in a lab:
+	// /proc/sys/net/ipv4/tcp_allowed_congestion_control. Empty means this machine's.
+	Congestion string
 }
 
 // A Host is one machine of the lab.

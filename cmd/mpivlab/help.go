@@ -15,6 +15,8 @@ users may make user namespaces.
   --nat NAME:A,B[:RATE]   a private network: its hosts reach the lan through a
                           router called NAME, and nobody can reach them
   --queue 1500000         bytes that wait at each end of a cable
+  --congestion reno       congestion control of TCP on the hosts; this machine's by
+                          default
 
 Inside the lab, or from another terminal:
 

@@ -54,6 +54,7 @@ func parse(args []string) (o lab.Options, words []string, err error) {
 		others = append(others, m)
 		return err
 	})
+	f.StringVar(&o.Congestion, "congestion", "", "")
 	f.Func("queue", "", func(s string) error {
 		queue, err = strconv.Atoi(s)
 		if err != nil || queue < 1 {

@@ -94,6 +94,8 @@ type options struct {
 	percent []int    // m1 and m2: how compressible the data is
 	with    string   // m2 and m3: who floods, and who is flooded
 
+	congestion string // control, of TCP on the hosts of experiments; empty: this machine's
+
 	kills     int    // survive: of processes that have a rank
 	transport string // survive: over which its jobs talk; empty: what is usual there
 	lab       bool   // survive: over hosts of a lab
@@ -160,6 +162,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.IntVar(&o.piece, "piece", 512<<10, "`bytes` of a message of m3")
 	copies := set.String("copy", "from,to", "m1: copies `from` the host, to it, or both")
 	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
+	set.StringVar(&o.congestion, "congestion", "", "congestion `control` of TCP on the hosts of experiments, such as reno (default: this machine's)")
 	set.StringVar(&o.with, "with", "mpivlab", "m2 and m3: what floods: mpivlab itself, or apache, whose ab asks it")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
 	if err := set.Parse(args); err != nil {

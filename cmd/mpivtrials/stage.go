@@ -24,7 +24,7 @@ type stage struct {
 }
 
 func (d *desk) stage() (*stage, error) {
-	l, err := lab.New(lab.Options{})
+	l, err := lab.New(lab.Options{Congestion: d.congestion})
 	if err != nil {
 		return nil, err
 	}

@@ -76,12 +76,15 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 
 // delivered finds what r sends that is being received: the peer need do nothing more for it.
 func (r *rank) delivered(ranks map[int]*rank) {
+	r.Waits = slices.Clone(r.Waits)
 	for i, w := range r.Waits {
-		for j, n := range w.Needs {
+		needs := slices.Clone(w.Needs)
+		for j, n := range needs {
 			if p := ranks[n.Peer]; n.What == control.NeedReceive && p != nil && slices.Contains(p.Taking, r.Rank) {
-				r.Waits[i].Needs[j].What = control.NeedDelivery
+				needs[j].What = control.NeedDelivery
 			}
 		}
+		r.Waits[i].Needs = needs
 	}
 }
 

@@ -68,16 +68,20 @@ func needPhrase(w control.Wait, n control.Need) string {
 	switch {
 	case n.What == control.NeedSave:
 		return fmt.Sprintf("for %s to save its state: what is kept for it until then has filled the log (--log-bytes, --log-disk)", who)
+	case n.What == control.NeedDelivery && n.Collective != "":
+		text = fmt.Sprintf("for the arrival of what it sends to %s in %s", who, n.Collective)
+	case n.What == control.NeedArrival && n.Collective != "":
+		text = fmt.Sprintf("for the rest of what %s sends in %s", who, n.Collective)
+	case n.What == control.NeedDelivery:
+		text = fmt.Sprintf("for the arrival of its message to %s, %s", who, tagPhrase(n.Tag))
+	case n.What == control.NeedArrival:
+		text = fmt.Sprintf("for the rest of a message from %s, %s", who, tagPhrase(n.Tag))
 	case n.Collective != "":
 		text = fmt.Sprintf("for %s to take part in %s", who, n.Collective)
 	case n.What == control.NeedGoroutine:
 		return "for another goroutine"
 	case n.What == control.NeedEvent:
 		return "for another goroutine or a timer"
-	case n.What == control.NeedDelivery:
-		text = fmt.Sprintf("for the arrival of its message to %s, %s", who, tagPhrase(n.Tag))
-	case n.What == control.NeedArrival:
-		text = fmt.Sprintf("for the rest of a message from %s, %s", who, tagPhrase(n.Tag))
 	case n.What == control.NeedReceive:
 		text = fmt.Sprintf("for %s to receive its message, %s", who, tagPhrase(n.Tag))
 	default:
