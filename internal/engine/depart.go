@@ -254,32 +254,33 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		}
 		return
 	}
-	from, to := l, e.limbo
-	if h.Kind == wire.Stay {
-		from, to = e.limbo, l
+	p := &e.peers[r]
+	at := p.link.Load()
+	switch {
+	case h.Kind == wire.Stay:
 		l.departs = slices.DeleteFunc(l.departs, func(d topology.Rank) bool { return d == r })
 		l.early = slices.DeleteFunc(l.early, func(m *early) bool { return m.departs == r })
-	}
-	at := e.peers[r].link.Load()
-	switch {
-	case at == to && h.Kind == wire.Stay:
-	case at != from && uint32(h.Epoch) > e.whole.Load():
+		if at == e.limbo && p.letGo == l { // otherwise a map says where it is, or will: it may be on its way to l
+			l.mu.Unlock()
+			e.rehome(r, e.limbo, l, false)
+			l.mu.Lock()
+		}
+	case at != l && uint32(h.Epoch) > e.whole.Load():
 		m := &early{dest: -1, departs: r}
 		h.Put(m.header[:])
 		l.early = append(l.early, m)
-	case at != from:
+	case at != l:
 		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
-	case h.Kind == wire.Depart && l.busyWith(r):
+	case l.busyWith(r):
 		l.departs = append(l.departs, r)
 		l.attend()
 	default:
+		p.letGo = l
 		l.mu.Unlock()
-		e.rehome(r, from, to, false)
+		e.rehome(r, l, e.limbo, false)
 		l.mu.Lock()
-		if h.Kind == wire.Depart {
-			l.control(wire.Header{Kind: wire.Departed, Source: r}, nil)
-			l.pump()
-		}
+		l.control(wire.Header{Kind: wire.Departed, Source: r}, nil)
+		l.pump()
 	}
 }
 

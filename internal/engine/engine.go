@@ -196,6 +196,7 @@ type peer struct {
 
 	failed atomic.Bool // its process was declared so; set while polling is held
 	past   []*link     // where it was before; guarded by polling
+	letGo  *link       // of a rank at limbo: by whose Depart; guarded by polling
 }
 
 // New makes the engine of one process. Close ends it.

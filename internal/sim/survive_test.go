@@ -73,7 +73,13 @@ func TestChanceIsReported(t *testing.T) {
 // Seeds that have failed before.
 func TestSurviveAgain(t *testing.T) {
 	var tally SurviveTally
-	for _, seed := range []uint64{1758} { // a rank left while offers and other messages were queued again
-		require.NoError(t, Survive(seed, Crashes, &tally))
+	for _, again := range []struct {
+		seed  uint64
+		level Level
+	}{
+		{1758, Crashes}, // a rank left while offers and other messages were queued again
+		{2067, Moves},   // a rank was to leave again, and then stayed, where it was not known yet that it had come
+	} {
+		require.NoError(t, Survive(again.seed, again.level, &tally))
 	}
 }
