@@ -16,7 +16,7 @@ type Greeting struct {
 	Process    uint32 // index of the speaker among the job's processes
 	Generation uint32 // of the link; grows each time it is made again. 0: do not connect yet, only answer
 	Epoch      uint32 // of the newest map that the speaker knows
-	Left       uint32 // of that by which a rank left the speaker last. Who has an older map must learn of it first
+	Left       uint32 // of that by which a rank left the speaker last, but for those that left for whom it speaks to. Who has an older map must learn of it first
 }
 
 const GreetingLen = 24

@@ -13,7 +13,7 @@ import (
 
 // Version is that of the format on the wire. Two processes talk only if theirs
 // are equal; a Hello carries it.
-const Version = 5
+const Version = 6
 
 // HeaderLen is the length of every header, in bytes.
 const HeaderLen = 40
@@ -37,8 +37,8 @@ const (
 	Pong                     // the answer, with the Seq of its Ping
 	Stable                   // snapshots cover these messages: their senders need not keep them; body: Acks
 	Save                     // what is kept for rank Dest is much: take a snapshot of it soon; Seq: so many bytes need not be in a snapshot of Source then, 0 if no more can be kept
-	Depart                   // rank Source is about to leave the process: hold what is for it
-	Departed                 // the answer, after all that was sent to it
+	Depart                   // rank Source is about to leave the process: hold what is for it; Seq: which time
+	Departed                 // the answer, after all that was sent to it, with the Seq of its Depart
 	Stay                     // rank Source does not leave after all
 	kinds
 )

@@ -96,7 +96,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	defer l.mu.Unlock()
 	err := l.refusesLocked(generation, dialed)
 	if err == nil && !dialed {
-		err = conn.Send(e.Greeting(generation))
+		err = conn.Send(e.greeting(process, generation))
 	}
 	if err == nil {
 		l.unplaceLocked()

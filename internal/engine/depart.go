@@ -16,8 +16,11 @@ import (
 // so the process asks everybody whom it shares memory with to hold what is for the
 // rank, and goes on when all have said that they do, behind the last that they sent.
 
-// departures is the ranks that are about to leave, and who has not answered yet.
-type departures map[topology.Rank][]*link
+// A parting is of a rank that is about to leave.
+type parting struct {
+	number  uint64  // unlike that of any other parting of this process: an answer to another is none
+	waiting []*link // who has not answered yet
+}
 
 // A Departure is a rank that is about to leave this process.
 type Departure struct{ box *Box }
@@ -90,9 +93,10 @@ func (b *Box) askPeers() error {
 		return err
 	}
 	if e.leaving == nil {
-		e.leaving = departures{}
+		e.leaving = map[topology.Rank]*parting{}
 	}
-	e.leaving[b.rank] = nil
+	e.partings++
+	e.leaving[b.rank] = &parting{number: e.partings}
 	for _, l := range *e.active.Load() {
 		l.mu.Lock()
 		l.askDepart(b.rank)
@@ -106,8 +110,9 @@ func (b *Box) askPeers() error {
 // Polling and mu are held.
 func (l *link) askDepart(r topology.Rank) {
 	if l.firmLocked() {
-		l.control(wire.Header{Kind: wire.Depart, Source: r}, nil)
-		l.e.leaving[r] = append(l.e.leaving[r], l)
+		p := l.e.leaving[r]
+		l.control(wire.Header{Kind: wire.Depart, Source: r, Seq: p.number}, nil)
+		p.waiting = append(p.waiting, l)
 	}
 }
 
@@ -116,7 +121,10 @@ func (l *link) askDepart(r topology.Rank) {
 func (e *Engine) awaited(r topology.Rank) int {
 	e.enter()
 	defer e.leave()
-	n := len(e.leaving[r])
+	n := 0
+	if p := e.leaving[r]; p != nil {
+		n = len(p.waiting)
+	}
 	if e.dials.Load() > 0 && !e.cfg.Replay {
 		for _, l := range e.links {
 			if l != nil {
@@ -142,8 +150,10 @@ func (b *Box) stay(cause error) error {
 	e.enter()
 	defer e.leave()
 	var silent []int
-	for _, l := range e.leaving[b.rank] {
-		silent = append(silent, l.process)
+	if p := e.leaving[b.rank]; p != nil {
+		for _, l := range p.waiting {
+			silent = append(silent, l.process)
+		}
 	}
 	delete(e.leaving, b.rank)
 	for _, l := range *e.active.Load() {
@@ -173,10 +183,10 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 		other.parted(b, to)
 	}
 	b.streams.all(func(s *stream) { b.abandonLog(s) })
-	e.left.Store(max(e.left.Load(), uint32(epoch)))
-	if !slices.Contains(e.leftTo, to.process) {
-		e.leftTo = append(e.leftTo, to.process)
+	if e.left == nil {
+		e.left = map[int]uint32{}
 	}
+	e.left[to.process] = max(e.left[to.process], uint32(epoch))
 }
 
 // abandonLog empties the log of a stream whose rank has left.
@@ -249,8 +259,8 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		return
 	}
 	if h.Kind == wire.Departed {
-		if waiting, ok := e.leaving[r]; ok { // otherwise it stays by now
-			e.leaving[r] = slices.DeleteFunc(waiting, func(o *link) bool { return o == l })
+		if p := e.leaving[r]; p != nil && p.number == h.Seq { // otherwise it stays, or stayed and leaves again
+			p.waiting = slices.DeleteFunc(p.waiting, func(o *link) bool { return o == l })
 		}
 		return
 	}
@@ -258,7 +268,7 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 	at := p.link.Load()
 	switch {
 	case h.Kind == wire.Stay:
-		l.departs = slices.DeleteFunc(l.departs, func(d topology.Rank) bool { return d == r })
+		l.departs = slices.DeleteFunc(l.departs, func(d wire.Header) bool { return d.Source == r })
 		l.early = slices.DeleteFunc(l.early, func(m *early) bool { return m.departs == r })
 		if at == e.limbo && p.letGo == l { // otherwise a map says where it is, or will: it may be on its way to l
 			l.mu.Unlock()
@@ -272,14 +282,14 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 	case at != l:
 		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
 	case l.busyWith(r):
-		l.departs = append(l.departs, r)
+		l.departs = append(l.departs, *h)
 		l.attend()
 	default:
 		p.letGo = l
 		l.mu.Unlock()
 		e.rehome(r, l, e.limbo, false)
 		l.mu.Lock()
-		l.control(wire.Header{Kind: wire.Departed, Source: r}, nil)
+		l.control(wire.Header{Kind: wire.Departed, Source: r, Seq: h.Seq}, nil)
 		l.pump()
 	}
 }
@@ -290,7 +300,7 @@ func (l *link) departLater() {
 	defer l.mu.Unlock()
 	all := l.departs
 	l.departs = nil
-	for _, r := range all {
-		l.arrivedDeparture(&wire.Header{Kind: wire.Depart, Source: r})
+	for i := range all {
+		l.arrivedDeparture(&all[i])
 	}
 }

@@ -143,7 +143,6 @@ type Engine struct {
 	limbo    *link          // to no process: what is for ranks that are on their way waits there
 	epoch    atomic.Uint32  // of the newest map it has heard of
 	whole    atomic.Uint32  // that map and all before it are known
-	left     atomic.Uint32  // of the map by which a rank left this process last
 	spin     spinPolicy     // set once
 	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
 	bufs     buffers        // has its own lock
@@ -153,16 +152,17 @@ type Engine struct {
 	stop     chan struct{}  // closed by Close
 	done     sync.WaitGroup // of watch
 
-	polling lock.Mutex // held by who polls; guards the receiving half of every link
-	opened  *Box       // whose mu is held, within a poll; guarded by polling
-	pulling int        // pulls under way; guarded by polling
-	leaving departures // guarded by polling
-	beyond  []uint32   // maps that are known, above whole, ascending; guarded by polling
-	leftTo  []int      // processes to which ranks have left this one; guarded by polling
-	learned uint32     // counts the maps that it was told, in whatever order; guarded by polling
-	polls   uint32     // counts those who polled; written while polling is held
-	leftAt  time.Time  // when who polled last left, where goroutines slept; guarded by polling
-	inARow  int        // of such, those that came soon after each other; guarded by polling
+	polling  lock.Mutex                 // held by who polls; guards the receiving half of every link
+	opened   *Box                       // whose mu is held, within a poll; guarded by polling
+	pulling  int                        // pulls under way; guarded by polling
+	leaving  map[topology.Rank]*parting // guarded by polling
+	partings uint64                     // so far; guarded by polling
+	beyond   []uint32                   // maps that are known, above whole, ascending; guarded by polling
+	left     map[int]uint32             // by process: the newest map by which a rank has left for it; guarded by polling
+	learned  uint32                     // counts the maps that it was told, in whatever order; guarded by polling
+	polls    uint32                     // counts those who polled; written while polling is held
+	leftAt   time.Time                  // when who polled last left, where goroutines slept; guarded by polling
+	inARow   int                        // of such, those that came soon after each other; guarded by polling
 
 	active  atomic.Pointer[[]*link] // those with a connection; replaced as a whole
 	boxes   atomic.Pointer[[]*Box]  // of this process, by rank ascending, its envoy not among them; replaced as a whole while polling is held

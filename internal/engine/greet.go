@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -54,11 +53,11 @@ func (e *ImpostorError) Error() string {
 	return fmt.Sprintf("connection from %s says it is process %d but has the certificate of process %d: refused", e.Peer, e.Claimed, e.Proved)
 }
 
-// Greeting is the first message of either process on a connection.
-func (e *Engine) Greeting(generation uint32) transport.Message {
+// greeting is the first message to a process, or to Anybody, on a connection. Polling is held.
+func (e *Engine) greeting(process int, generation uint32) transport.Message {
 	header, body := make([]byte, wire.HeaderLen), make([]byte, wire.GreetingLen)
 	(&wire.Header{Kind: wire.Hello}).Put(header)
-	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation, Epoch: e.whole.Load(), Left: e.left.Load()}.Put(body)
+	wire.Greeting{Version: wire.Version, Process: uint32(e.cfg.Process), Generation: generation, Epoch: e.whole.Load(), Left: e.leftBut(process)}.Put(body)
 	return transport.Message{Header: header, Body: body}
 }
 
@@ -70,7 +69,10 @@ func (g *Greeter) Take(generation uint32) error { return g.say(generation) }
 
 func (g *Greeter) say(generation uint32) error {
 	g.asked, g.answered = generation, false
-	err := g.conn.Send(g.e.Greeting(generation))
+	g.e.enter()
+	m := g.e.greeting(g.expected, generation)
+	g.e.leave()
+	err := g.conn.Send(m)
 	if err == nil {
 		err = g.conn.Flush()
 	}
@@ -155,7 +157,7 @@ func (g *Greeter) Arrived(header, body []byte) {
 		g.answered = true
 		return
 	case hello.Generation == 0:
-		if err := errors.Join(g.conn.Send(g.e.Greeting(0)), g.conn.Flush()); err != nil {
+		if err := errors.Join(g.conn.Send(g.e.greeting(int(hello.Process), 0)), g.conn.Flush()); err != nil {
 			g.refuse(err)
 		}
 		return
@@ -187,11 +189,21 @@ func (g *Greeter) check(hello wire.Greeting) error {
 }
 
 // sameRanks tells whether neither end thinks that a rank is here, or there, which has
-// left: it must learn of that first. That does not hold for who takes the rank, nor
-// for who has none. Polling is held.
+// left: it must learn of that first, unless it is who takes the rank. Both ends find the
+// same, or one would have a connection that the other has refused. Polling is held.
 func (e *Engine) sameRanks(hello wire.Greeting) bool {
-	known := hello.Epoch >= e.left.Load() || slices.Contains(e.leftTo, int(hello.Process))
-	return known && (hello.Left <= e.whole.Load() || len(*e.boxes.Load()) == 0)
+	return hello.Epoch >= e.leftBut(int(hello.Process)) && hello.Left <= e.whole.Load()
+}
+
+// leftBut is the newest map by which a rank has left this process for another than that;
+// 0: none has. Polling is held.
+func (e *Engine) leftBut(process int) (newest uint32) {
+	for to, epoch := range e.left {
+		if to != process {
+			newest = max(newest, epoch)
+		}
+	}
+	return newest
 }
 
 func (g *Greeter) refuse(err error) {

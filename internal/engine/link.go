@@ -87,8 +87,8 @@ type link struct {
 	starting   []pull
 	early      []*early // messages by a map that is not known here yet
 	earlyBytes int
-	departs    []topology.Rank // that the peer wants to let go, when what is half sent to them has been
-	pulls      []*op           // under way, by id
+	departs    []wire.Header // Departs of ranks that the peer wants to let go, when what is half sent to them has been
+	pulls      []*op         // under way, by id
 	freePulls  []uint32
 	bad        error  // what the peer did that cannot be
 	heard      uint64 // grows with what arrives over a connection that is not stable; read by others

@@ -503,7 +503,7 @@ func (l *link) sendAcks() {
 		var body [maxAcks * wire.StreamAckLen]byte
 		n := min(len(l.dirty), maxAcks)
 		for i, s := range l.dirty[:n] {
-			wire.StreamAck{Source: s.peer, Dest: s.box.rank, Seq: s.got}.Put(body[i*wire.StreamAckLen:])
+			wire.StreamAck{Source: s.peer, Dest: s.box.rank, Seq: s.toAck(l.replays(s))}.Put(body[i*wire.StreamAckLen:])
 			s.dirty = false
 		}
 		l.dirty = l.dirty[:copy(l.dirty, l.dirty[n:])]

@@ -73,6 +73,18 @@ func (s *stream) answered(seq uint64) bool {
 	return i >= 0
 }
 
+// toAck is up to which number the peer need not send messages again. Where it replays, it may
+// have to send one with its body that it only offered in an earlier life.
+func (s *stream) toAck(replays bool) uint64 {
+	n := s.got
+	if replays {
+		for _, seq := range s.offers {
+			n = min(n, seq-1)
+		}
+	}
+	return n
+}
+
 // find is the kept message with that number, and the one before it.
 func (s *stream) find(seq uint64) (x, before *entry) {
 	for x = s.head; x != nil && x.header.Seq != seq; x = x.snext {

@@ -271,6 +271,7 @@ func (s *job) connect() error {
 		}
 		there, here := s.network.Pipe("mem:a", "mem:b")
 		d.conn, d.greet, d.with = here, e.Greet(here, true), generation
+		d.greet.Expect(d.to)
 		d.greet.Take(generation) // if it is cut already, Poll says so
 		s.greets = append(s.greets, s.engines[d.to].Greet(there, false))
 		return nil

@@ -459,10 +459,12 @@ func (s *survival) connect() error {
 		if s.shared {
 			there, here := s.network.SharedPipe("mem:a", "mem:b")
 			d.greet = e.Greet(here, true)
+			d.greet.Expect(d.to)
 			s.greets = append(s.greets, accepted{d.to, s.engines[d.to].Greet(there, false)})
 		} else {
 			there, here := s.network.Pipe("mem:a", "mem:b")
 			d.greet = e.Greet(here, true)
+			d.greet.Expect(d.to)
 			s.greets = append(s.greets, accepted{d.to, s.engines[d.to].Greet(there, false)})
 		}
 		d.greet.Take(generation) // if it is cut already, Poll says so

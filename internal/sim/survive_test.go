@@ -78,6 +78,9 @@ func TestSurviveAgain(t *testing.T) {
 		level Level
 	}{
 		{1758, Crashes}, // a rank left while offers and other messages were queued again
+		{6697, Crashes}, // what was an offer in a life came with its body in the next, after all before it was acknowledged
+		{3278, Moves},   // a process without ranks took a connection from one that refused it
+		{2800, Moves},   // a rank was to leave, stayed, and was to leave again before the first answer had come
 		{2067, Moves},   // a rank was to leave again, and then stayed, where it was not known yet that it had come
 	} {
 		require.NoError(t, Survive(again.seed, again.level, &tally))
