@@ -234,7 +234,12 @@ func (a *Agent) judge(p *process) {
 	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
 		a.fail(verdict{code: exitCode(st)}) // as in any pipeline, without a word
 	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:
-		a.mourn(verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)})
+		v := verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)}
+		if a.job.Launch.Slurm && !p.host.here && st.Signaled() && st.Signal() == syscall.SIGKILL {
+			a.after(srunTime, func() { a.mourn(v) }) // unless that is why
+			return
+		}
+		a.mourn(v)
 	case p.failed: // has been told
 	case p.hello == nil:
 		a.mixed()
@@ -242,6 +247,10 @@ func (a *Agent) judge(p *process) {
 		a.mourn(verdict{code: 1, by: p, text: fmt.Sprintf("%s exited without finishing: was os.Exit called in the program, or did main return before mpiv.Main?", p.who())})
 	}
 }
+
+// srunTime is how long before it is known that srun has ended the processes that it started
+// on other hosts may be known to be killed.
+const srunTime = 500 * time.Millisecond
 
 // refillPause is how long after a spare process that never joined another is started.
 const refillPause = 200 * time.Millisecond
