@@ -39,7 +39,7 @@ const (
 	Save                     // what is kept for rank Dest is much: take a snapshot of it soon; Seq: so many bytes need not be in a snapshot of Source then, 0 if no more can be kept
 	Depart                   // rank Source is about to leave the process: hold what is for it; Seq: which time
 	Departed                 // the answer, after all that was sent to it, with the Seq of its Depart
-	Stay                     // rank Source does not leave after all
+	Stay                     // rank Source does not leave after all, with the Seq of its Depart
 	kinds
 )
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,14 +238,21 @@ func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
 	}
 }
 
-// A head that hands over while it adds a host says that it does not: the next would not know.
-func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
+// outlivingWithoutZ is a job that can lose its head, and whose agent on host z would never join.
+func outlivingWithoutZ(t *testing.T) (dir string, first *exec.Cmd, code <-chan int, errs *buffer) {
+	t.Helper()
 	j, out, errs := lossy(t, "save", 3, 3, 1)
 	j.Silence, j.Verbose = 2*time.Second, true
 	j.Launch.Command[2] = `[ $1 = z ] && exec cat >/dev/null; ` + j.Launch.Command[2]
-	dir, first, code := outliving(t, j, out, errs)
+	dir, first, code = outliving(t, j, out, errs)
 	out.await(t, "ready", 3)
 	errs.await(t, "is known to 3 agents", 1)
+	return dir, first, code, errs
+}
+
+// A head that hands over while it adds a host says that it does not: the next would not know.
+func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
+	dir, first, code, errs := outlivingWithoutZ(t)
 	added := make(chan error, 1)
 	go func() {
 		_, err := Ask(dir, Question{Op: "add", Host: "z"})
@@ -261,12 +269,7 @@ func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
 
 // Who asks by the agent of another host hears soon that the head is lost.
 func TestHeadKilledBeforeItAnswers(t *testing.T) {
-	j, out, errs := lossy(t, "save", 3, 3, 1)
-	j.Silence, j.Verbose = 2*time.Second, true
-	j.Launch.Command[2] = `[ $1 = z ] && exec cat >/dev/null; ` + j.Launch.Command[2]
-	dir, first, code := outliving(t, j, out, errs)
-	out.await(t, "ready", 3)
-	errs.await(t, "is known to 3 agents", 1)
+	dir, first, code, errs := outlivingWithoutZ(t)
 	socks, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", askName))
 	require.NoError(t, err)
 	socks = slices.DeleteFunc(socks, func(s string) bool { return filepath.Dir(s) == dir })

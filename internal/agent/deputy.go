@@ -372,31 +372,42 @@ func (d *deputy) question(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(asked.time()))
 	late := time.After(asked.time())
 	for {
-		id, reply := d.expect()
-		if !d.awaitHead(questionTime / 2) {
-			d.forget(id)
-			json.NewEncoder(c).Encode(Answer{Error: ErrNoHead.Error(), NoHead: true})
-			return
+		text, err := d.pass(q, late)
+		switch {
+		case err == nil:
+			c.Write(append(text, '\n'))
+		case errors.Is(err, errHeadLost) && !asked.changes():
+			continue
+		case !errors.Is(err, errNoAnswer):
+			json.NewEncoder(c).Encode(Answer{Error: err.Error(), NoHead: errors.Is(err, ErrNoHead)})
 		}
-		d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
-		select {
-		case text, ok := <-reply:
-			switch {
-			case ok:
-				c.Write(append(text, '\n'))
-				return
-			case asked.changes():
-				json.NewEncoder(c).Encode(Answer{Error: "the agent that led the job is lost, and with it whether this was done: see mpivrun ps, and ask again"})
-				return
-			}
-		case <-d.over:
-			d.forget(id)
-			return
-		case <-late:
-			d.forget(id)
-			return
-		}
+		return
 	}
+}
+
+var (
+	errHeadLost = errors.New("the agent that led the job is lost, and with it whether this was done: see mpivrun ps, and ask again")
+	errNoAnswer = errors.New("no answer")
+)
+
+// pass asks the head, once.
+func (d *deputy) pass(q json.RawMessage, late <-chan time.Time) (text []byte, err error) {
+	id, reply := d.expect()
+	defer d.forget(id)
+	if !d.awaitHead(questionTime / 2) {
+		return nil, ErrNoHead
+	}
+	d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
+	select {
+	case text, ok := <-reply:
+		if !ok {
+			return nil, errHeadLost
+		}
+		return text, nil
+	case <-d.over:
+	case <-late:
+	}
+	return nil, errNoAnswer
 }
 
 // expect is where the answer to a question of that id will come. It is closed if the
@@ -427,8 +438,13 @@ func (d *deputy) unanswered() {
 
 // awaitHead waits until there is a head; false if there is none by then.
 func (d *deputy) awaitHead(patience time.Duration) bool {
-	for end := time.Now().Add(patience); d.books.up.Load() == nil; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	end := time.After(patience)
+	for d.books.up.Load() == nil {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-end:
+			return false
+		case <-d.over:
 			return false
 		}
 	}

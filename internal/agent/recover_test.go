@@ -182,3 +182,25 @@ func TestAMapGoesToEachHostOnce(t *testing.T) {
 		require.Equal(t, &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: 0, Process: 4}}}, last.Place, "process %d", i)
 	}
 }
+
+// Slurm kills what is on the nodes when srun ends, and that may be heard of first, even of all.
+func TestTheEndOfSrunIsWhy(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		a, _ := surviving(1, 1)
+		a.job.Options.Survive, a.job.Launch.Slurm = "none", true
+		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
+		defer a.speaker.close()
+		for _, p := range a.processes {
+			p.exited, p.status = true, syscall.WaitStatus(syscall.SIGKILL)
+			a.judge(p)
+		}
+		require.False(t, a.ending, "the reason may follow")
+		if known {
+			a.notLaunched(control.LaunchFailed{Agent: 1, Exit: 137}, false)
+			require.Equal(t, 1, a.code)
+			continue
+		}
+		require.NotNil(t, a.doubt, "the job does not end well if it does not")
+		require.Equal(t, 128+9, a.doubt.code)
+	}
+}

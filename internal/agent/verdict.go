@@ -236,7 +236,14 @@ func (a *Agent) judge(p *process) {
 	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:
 		v := verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)}
 		if a.job.Launch.Slurm && !p.host.here && st.Signaled() && st.Signal() == syscall.SIGKILL {
-			a.after(srunTime, func() { a.mourn(v) }) // unless that is why
+			if a.doubt == nil {
+				a.doubt = &v // should all have ended by then
+			}
+			a.after(srunTime, func() { // unless that is why
+				if a.interrupts == 0 {
+					a.mourn(v)
+				}
+			})
 			return
 		}
 		a.mourn(v)

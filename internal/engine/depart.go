@@ -149,17 +149,19 @@ func (b *Box) stay(cause error) error {
 	e := b.e
 	e.enter()
 	defer e.leave()
+	p := e.leaving[b.rank]
+	if p == nil {
+		return cause // it had not begun to leave
+	}
 	var silent []int
-	if p := e.leaving[b.rank]; p != nil {
-		for _, l := range p.waiting {
-			silent = append(silent, l.process)
-		}
+	for _, l := range p.waiting {
+		silent = append(silent, l.process)
 	}
 	delete(e.leaving, b.rank)
 	for _, l := range *e.active.Load() {
 		l.mu.Lock()
 		if l.firmLocked() {
-			l.control(wire.Header{Kind: wire.Stay, Source: b.rank}, nil)
+			l.control(wire.Header{Kind: wire.Stay, Source: b.rank, Seq: p.number}, nil)
 			l.pump()
 		}
 		l.mu.Unlock()
@@ -270,7 +272,7 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 	case h.Kind == wire.Stay:
 		l.departs = slices.DeleteFunc(l.departs, func(d wire.Header) bool { return d.Source == r })
 		l.early = slices.DeleteFunc(l.early, func(m *early) bool { return m.departs == r })
-		if at == e.limbo && p.letGo == l { // otherwise a map says where it is, or will: it may be on its way to l
+		if at == e.limbo && p.letGo == l && p.parting == h.Seq { // otherwise a map says where it is, or will: it may be on its way to l
 			l.mu.Unlock()
 			e.rehome(r, e.limbo, l, false)
 			l.mu.Lock()
@@ -285,7 +287,7 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		l.departs = append(l.departs, *h)
 		l.attend()
 	default:
-		p.letGo = l
+		p.letGo, p.parting = l, h.Seq
 		l.mu.Unlock()
 		e.rehome(r, l, e.limbo, false)
 		l.mu.Lock()

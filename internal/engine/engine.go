@@ -196,7 +196,10 @@ type peer struct {
 
 	failed atomic.Bool // its process was declared so; set while polling is held
 	past   []*link     // where it was before; guarded by polling
-	letGo  *link       // of a rank at limbo: by whose Depart; guarded by polling
+
+	// Of a rank at limbo, guarded by polling: by whose Depart, and which.
+	letGo   *link
+	parting uint64
 }
 
 // New makes the engine of one process. Close ends it.

@@ -95,7 +95,7 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
 	switch {
 	case n.Receive:
-		n.Save, n.OnItsWay = o.leaving()
+		n.Save, n.OnItsWay = o.sending()
 	case o.queue == nil:
 		n.OnItsWay = true
 	default:
@@ -113,9 +113,9 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	return append(needs, n)
 }
 
-// leaving tells whether o, a send, waits for room in the log of level "crashes", or is one
+// sending tells whether o, a send, waits for room in the log of level "crashes", or is one
 // that arrives whether it is received or not. The box's mu is held.
-func (o *op) leaving() (unkept, eager bool) {
+func (o *op) sending() (unkept, eager bool) {
 	l := o.box.e.lockLink(o.peer)
 	if l == nil {
 		return false, false

@@ -107,10 +107,11 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if q.state.Load() != 0 {
 		return q.Err()
 	}
-	if lane := &q.send[l]; lane.tail&q.domain.stride.Load() == 0 {
+	lane := &q.send[l]
+	if lane.tail&q.domain.stride.Load() == 0 {
 		lane.turnBack()
 	}
-	posted, ok := q.send[l].post(header, body, q.streams())
+	posted, ok := lane.post(header, body, q.streams())
 	if !posted {
 		if !ok {
 			return q.lied("it has read more messages than were sent")
