@@ -50,7 +50,7 @@ type buddies struct {
 	saved   map[int]control.Saved // the last of each rank
 	due     map[int]bool          // those of them that to may not have
 	extra   []control.Copy
-	out     net.Conn // to whom something is being carried
+	out     *haul // nil: there is none now
 }
 
 // newBuddies begins to listen. tell may be called by any goroutine.
@@ -247,7 +247,7 @@ func (b *buddies) meet(to control.Buddy) {
 		b.due[r] = true
 	}
 	if b.out != nil {
-		b.out.Close()
+		b.out.conn.Close()
 	}
 	b.rouse()
 }
@@ -290,7 +290,7 @@ func (b *buddies) close() {
 		c.Close()
 	}
 	if b.out != nil {
-		b.out.Close()
+		b.out.conn.Close()
 	}
 	if b.page != nil {
 		b.page.Close()
@@ -410,7 +410,7 @@ func (b *buddies) giveUp(e errand, err error) {
 type carrier struct {
 	b       *buddies
 	line    *parcels // nil: none
-	agent   int      // at its other end
+	haul    *haul    // its path
 	sources map[int]*source
 }
 
@@ -510,6 +510,7 @@ var errAgain = errors.New("it has not what the rest was to be added to")
 
 // pass sends d and waits until it is kept.
 func (c *carrier) pass(s *source, d *checkpoint.Delta) error {
+	defer c.b.watch(c.haul)()
 	begin := beginning{Rank: s.rank, Epoch: s.epoch, Number: d.Number, Base: d.Base, Lengths: d.Lengths}
 	if err := c.line.send(parcel{Begin: &begin}, nil); err != nil {
 		return err
@@ -549,7 +550,7 @@ func (c *carrier) pass(s *source, d *checkpoint.Delta) error {
 
 // call connects to who takes e, unless that is so.
 func (c *carrier) call(e errand) error {
-	if c.line != nil && c.agent == e.to.Agent {
+	if c.line != nil && c.haul.agent == e.to.Agent {
 		return nil
 	}
 	c.hangUp()
@@ -566,9 +567,11 @@ func (c *carrier) call(e errand) error {
 			conn.Close()
 			return net.ErrClosed
 		}
-		c.b.out = conn.NetConn()
+		host, _, _ := net.SplitHostPort(addr)
+		c.haul = &haul{conn: conn.NetConn(), agent: e.to.Agent, addr: host}
+		c.b.out = c.haul
 		c.b.mu.Unlock()
-		c.line, c.agent = newParcels(conn), e.to.Agent
+		c.line = newParcels(conn)
 		return nil
 	}
 	return fmt.Errorf("agent %d cannot be reached: %w", e.to.Agent, errors.Join(errs...))

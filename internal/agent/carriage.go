@@ -2,8 +2,13 @@ package agent
 
 import (
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/sensors/path"
+	"github.com/mpiv/mpiv/transport/tcp"
 )
 
 // lines is the connections over which copies of snapshots come and go now.
@@ -14,9 +19,71 @@ func (b *buddies) lines() (all []net.Conn) {
 		all = append(all, c)
 	}
 	if b.out != nil {
-		all = append(all, b.out)
+		all = append(all, b.out.conn)
 	}
 	return all
+}
+
+// A haul is the connection over which copies go to another agent.
+type haul struct {
+	conn  net.Conn
+	agent int
+	addr  string // of its host
+
+	// Guarded by the buddies' lock.
+	meter  tcp.Meter
+	course path.Course
+	looked time.Time
+}
+
+// watch looks at the path of h until the function that it returns is called, which waits.
+func (b *buddies) watch(h *haul) (end func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	b.mu.Lock()
+	h.looked = time.Now()
+	b.mu.Unlock()
+	b.look(h)
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(path.Look)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.look(h)
+			case <-stop:
+				b.look(h)
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-ended }
+}
+
+func (b *buddies) look(h *haul) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fdOf(h.conn, func(fd int) {
+		now := time.Now()
+		if info, ok := h.meter.Read(fd, now); ok {
+			h.course.See(info, now, now.Sub(h.looked))
+			h.looked = now
+		}
+	})
+}
+
+// carried is what was seen of the path over which copies go since the last time, over ago.
+func (b *buddies) carried(over time.Duration) []control.Carried {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.out == nil {
+		return nil
+	}
+	r, any := b.out.course.Read(over)
+	if !any {
+		return nil
+	}
+	return []control.Carried{{Reading: r, Agent: b.out.agent, Addr: b.out.addr}}
 }
 
 // A carriage is what each of some connections had carried when it was last looked at.
@@ -48,19 +115,21 @@ func (c carriage) since(lines []net.Conn) (in, out uint64) {
 // carriedBy is how many bytes have come over a TCP connection, and how many that were sent have
 // arrived; false: the kernel does not tell.
 func carriedBy(c net.Conn) (bytes [2]uint64, ok bool) {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return bytes, false
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return bytes, false
-	}
-	ok = false
-	err = raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+	fdOf(c, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			bytes, ok = [2]uint64{info.Bytes_received, info.Bytes_acked}, true
 		}
 	})
-	return bytes, ok && err == nil
+	return bytes, ok
+}
+
+// fdOf calls f with the socket of a TCP connection, unless it is none or was closed.
+func fdOf(c net.Conn, f func(fd int)) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/ganglia"
 	"github.com/mpiv/mpiv/sensors/ganglia/gmondtest"
+	"github.com/mpiv/mpiv/sensors/path"
 )
 
 // A trickler says that its path to the next process delivers 1 MB/s, until the file of
@@ -38,8 +39,8 @@ func init() {
 					m.finish()
 					return
 				}
-				m.send(control.Message{Paths: &control.Paths{Links: []control.PathReading{{Peer: (m.process + 1) % len(m.start.Processes),
-					Over: int64(every), Busy: int64(every), Slots: slots, Bytes: 100_000, Limited: true, RTT: int64(time.Millisecond), Size: sensors.Large, Sent: sent}}}})
+				m.send(control.Message{Paths: &control.Paths{Links: []control.PathReading{{Peer: (m.process + 1) % len(m.start.Processes), Size: sensors.Large, Sent: sent,
+					Reading: path.Reading{Over: every, Busy: every, Slots: slots, Bytes: 100_000, Limited: true, RTT: time.Millisecond}}}}})
 			}
 		}()
 		for {

@@ -115,6 +115,16 @@ func (a *Agent) takes(h *host) control.Buddy {
 	return b
 }
 
+// hostOf is the host of an agent, by the index that others know it by; nil: there is none.
+func (a *Agent) hostOf(agent int) *host {
+	for _, h := range a.hosts {
+		if h.here && agent == 0 || !h.here && agent == h.index+1 {
+			return h
+		}
+	}
+	return nil
+}
+
 // tellOfCopies tells the agent of h.
 func (a *Agent) tellOfCopies(h *host, m control.ToAgent) {
 	if r, elsewhere := h.place.(*remote); elsewhere {
@@ -244,14 +254,10 @@ func (a *Agent) holds(h *host, m control.Holds) {
 // uncopied is told that the agent of h could not send a copy. The two hosts do not work
 // together any more.
 func (a *Agent) uncopied(h *host, m control.Uncopied) {
-	if m.Agent < 0 || m.Agent > len(a.hosts) || h.lost || a.ending {
+	g := a.hostOf(m.Agent)
+	if g == nil || g.lost || h.lost || a.ending {
 		return
 	}
-	i := slices.IndexFunc(a.hosts, func(g *host) bool { return m.Agent == 0 && g.here || m.Agent == g.index+1 && !g.here })
-	if i < 0 || a.hosts[i].lost {
-		return
-	}
-	g := a.hosts[i]
 	a.warn("host %s: the snapshots of its ranks cannot be copied to host %s, so another is looked for: %s", h.name, g.name, printable(m.Reason))
 	a.survival.apart[[2]*host{h, g}] = true
 	if h.buddy == g {

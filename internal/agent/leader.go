@@ -33,7 +33,8 @@ type policy struct {
 	ticks   int
 
 	links      map[sensors.Link]*gathered
-	flows      map[[2]int]*flow // by process, from and to
+	copies     map[sensors.Link]*gathered // of snapshots, over these links
+	flows      map[[2]int]*flow           // by process, from and to
 	traffics   map[string]*traffic
 	promised   map[promiseKey]float64
 	promisedAt time.Time
@@ -178,7 +179,7 @@ func (a *Agent) beginPolicy() {
 	}
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
-		links: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
+		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
 		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})

@@ -12,6 +12,7 @@ import (
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	hostsensor "github.com/mpiv/mpiv/sensors/host"
+	"github.com/mpiv/mpiv/sensors/path"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -69,6 +70,7 @@ func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 		if copies != nil {
 			in, sent := carried.since(copies.lines())
 			out.CopiesIn, out.CopiesOut = float64(in)/r.Over.Seconds(), float64(sent)/r.Over.Seconds()
+			out.Carried = copies.carried(r.Over)
 		}
 		tell(out)
 	}
@@ -102,6 +104,35 @@ type gathered struct {
 	rtt          time.Duration
 	network      topology.Class // over which most of it goes
 	most         uint64         // bytes of who sends most
+	missed       int            // of copies: looks of the policy in which no process told of the link
+}
+
+// add adds what a process saw of its path.
+func (g *gathered) add(key int, r path.Reading, size sensors.SizeClass, network topology.Class) {
+	g.over[key] += r.Over
+	g.slots.Add(r.Slots)
+	g.sum += r.Busy
+	if r.Limited {
+		g.limited += r.Busy
+	}
+	g.size = max(g.size, min(size, sensors.Large))
+	if r.Bytes >= g.most {
+		g.most, g.network = r.Bytes, network
+	}
+	g.bytes += r.Bytes
+	g.pending += r.Pending
+	g.rtt = max(g.rtt, r.RTT)
+}
+
+// join adds what copies of snapshots took of the link: to the ranks it looks slow for as long as
+// they share it. What copies do when no rank uses it does not count.
+func (g *gathered) join(copies *gathered) {
+	if copies == nil || copies.network != g.network || copies.bytes == 0 {
+		return
+	}
+	g.slots.Add(copies.slots)
+	g.sum, g.limited = g.sum+copies.sum, g.limited+copies.limited
+	g.bytes, g.pending, g.size = g.bytes+copies.bytes, g.pending+copies.pending, sensors.Large
 }
 
 // reading is g as one.
@@ -174,32 +205,39 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		f.network, f.read = l.Class, now
 		f.bytes += l.Bytes
 		f.slots.Add(l.Slots)
-		f.busy += time.Duration(l.Busy)
+		f.busy += l.Busy
 		if !l.Limited {
-			f.idle += time.Duration(l.Busy)
+			f.idle += l.Busy
 		}
 		link := sensors.Link{From: p.host.name, To: q.host.name}
-		g := pol.links[link]
-		if g == nil {
-			g = &gathered{over: map[int]time.Duration{}}
-			pol.links[link] = g
-		}
-		key := p.index<<16 | q.index&0xffff
-		g.over[key] += time.Duration(l.Over)
-		g.slots.Add(l.Slots)
-		g.sum += time.Duration(l.Busy)
-		if l.Limited {
-			g.limited += time.Duration(l.Busy)
-		}
-		g.size = max(g.size, min(l.Size, sensors.Large))
-		if l.Bytes >= g.most {
-			g.most, g.network = l.Bytes, l.Class
-		}
-		g.bytes += l.Bytes
-		g.pending += l.Pending
-		g.rtt = max(g.rtt, time.Duration(l.RTT))
+		gatheredOf(pol.links, link).add(p.index<<16|q.index&0xffff, l.Reading, l.Size, l.Class)
 		pol.trafficOf(p.host.name).movedOut += l.Bytes
 		pol.trafficOf(q.host.name).movedIn += l.Bytes
+	}
+}
+
+func gatheredOf(all map[sensors.Link]*gathered, link sensors.Link) *gathered {
+	g := all[link]
+	if g == nil {
+		g = &gathered{over: map[int]time.Duration{}}
+		all[link] = g
+	}
+	return g
+}
+
+// copiesRead is told what copies of snapshots took of the links from h.
+func (a *Agent) copiesRead(h *host, all []control.Carried) {
+	for _, c := range all {
+		to := a.hostOf(c.Agent)
+		if to == nil || to == h || c.Over <= 0 {
+			continue
+		}
+		for _, n := range a.networksOf(to) {
+			if n.Address == c.Addr {
+				gatheredOf(a.policy.copies, sensors.Link{From: h.name, To: to.name}).add(0, c.Reading, sensors.Large, n.Class)
+				break
+			}
+		}
 	}
 }
 
@@ -209,6 +247,7 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	if pol == nil || h.lost || r.Over <= 0 {
 		return
 	}
+	a.copiesRead(h, r.Carried)
 	now := time.Now()
 	t := pol.trafficOf(h.name)
 	in, out, foreignIn, foreignOut := t.take(r)
@@ -242,6 +281,14 @@ func (pol *policy) oneMachine(machine string) bool {
 // watchLinks gives what was gathered to the contracts, and what they find to the policy.
 func (a *Agent) watchLinks(now time.Time) {
 	pol := a.policy
+	for link, g := range pol.links {
+		g.join(pol.copies[link])
+	}
+	for link, g := range pol.copies { // hosts and processes do not tell at the same time
+		if g.missed++; pol.links[link] != nil || g.missed > 1 {
+			delete(pol.copies, link)
+		}
+	}
 	if pol.watch == nil {
 		for link, g := range pol.links {
 			pol.gmond.link(g.reading(now, link))

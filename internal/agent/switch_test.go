@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/sensors"
+	"github.com/mpiv/mpiv/sensors/path"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -38,8 +39,8 @@ func walk(m *member, obeys bool) {
 			}
 			var slots sensors.Slots
 			slots.Mark(time.Now(), time.Now().Add(every-sensors.SlotTime))
-			r := control.PathReading{Peer: (m.process + 1) % len(m.start.Processes), Class: topology.SAN,
-				Over: int64(every), Busy: int64(every), Slots: slots, Bytes: 100_000, Limited: true, RTT: int64(time.Millisecond), Size: sensors.Large}
+			r := control.PathReading{Peer: (m.process + 1) % len(m.start.Processes), Class: topology.SAN, Size: sensors.Large,
+				Reading: path.Reading{Over: every, Busy: every, Slots: slots, Bytes: 100_000, Limited: true, RTT: time.Millisecond}}
 			if avoids.Load() {
 				r.Class, r.Bytes = topology.LAN, 1_000_000
 			}

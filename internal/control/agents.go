@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/sensors/path"
 )
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 5
+const AgentVersion = 6
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -170,13 +171,21 @@ type Stopped struct {
 // HostReading is how the host does since the last, if the job's Options.Paths want it. Shares are
 // 0 to 1.
 type HostReading struct {
-	Over                            int64   // ns
-	CPU, Steal, Pressure, Throttled float64 // shares
-	Own                             float64 // cores that the job's processes there take
-	MemoryFree                      float64 // bytes
-	In, Out                         float64 // bytes a second, whoever's
-	CopiesIn, CopiesOut             float64 // of these, copies of snapshots
-	Machine                         string  // the same for hosts that share their cores; empty: not known
+	Over                            int64     // ns
+	CPU, Steal, Pressure, Throttled float64   // shares
+	Own                             float64   // cores that the job's processes there take
+	MemoryFree                      float64   // bytes
+	In, Out                         float64   // bytes a second, whoever's
+	CopiesIn, CopiesOut             float64   // of these, copies of snapshots
+	Machine                         string    // the same for hosts that share their cores; empty: not known
+	Carried                         []Carried `json:",omitempty"`
+}
+
+// Carried is what the connection did over which copies of snapshots go to another agent.
+type Carried struct {
+	path.Reading
+	Agent int    // its index
+	Addr  string // that of its host, on the network they go over
 }
 
 // Taken gives back room for Output.

@@ -17,6 +17,7 @@ import (
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/sensors"
+	"github.com/mpiv/mpiv/sensors/path"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -249,19 +250,13 @@ type Ping struct{ ID uint64 }
 // is sent as often as Options say.
 type Paths struct{ Links []PathReading }
 
-// A PathReading is as a sensors.Reading; times are in nanoseconds.
+// A PathReading is of the path to another process, all its connections together.
 type PathReading struct {
-	Peer    int
-	Class   topology.Class // of the path in use
-	Over    int64
-	Bytes   uint64 // acknowledged
-	Busy    int64
-	Slots   sensors.Slots // in which it was busy, by the host's clock
-	Pending uint64
-	Limited bool `json:",omitempty"`
-	RTT     int64
-	Size    sensors.SizeClass
-	Sent    uint64 // of the program's messages, ever
+	path.Reading
+	Peer  int
+	Class topology.Class // of the path in use
+	Size  sensors.SizeClass
+	Sent  uint64 // of the program's messages, ever
 }
 
 // Avoid has the process talk to these others over another class of network, where there is one

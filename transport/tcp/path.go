@@ -22,20 +22,33 @@ func (c *Conn) Path() (p transport.PathInfo) {
 	now := time.Now()
 	for i := range c.lanes {
 		o := &c.lanes[i]
-		info, ok := tcpInfo(o.fd)
-		if !ok {
-			continue
-		}
-		p.RTT = max(p.RTT, time.Duration(info.Rtt)*time.Microsecond)
-		p.Retransmits += uint64(info.Total_retrans)
-		p.Delivered += info.Bytes_acked
-		p.Stalled = max(p.Stalled, o.stall.observe(now, &info))
-		if info.Unacked > 0 || info.Notsent_bytes > 0 {
-			p.Unacked += outstanding(o.fd)
-			p.Queued = p.Queued || queued(&info)
-		}
+		lane, _ := o.meter.Read(o.fd, now)
+		p.RTT = max(p.RTT, lane.RTT)
+		p.Retransmits += lane.Retransmits
+		p.Delivered += lane.Delivered
+		p.Stalled = max(p.Stalled, lane.Stalled)
+		p.Unacked += lane.Unacked
+		p.Queued = p.Queued || lane.Queued
 	}
 	return p
+}
+
+// A Meter reads how the path of one TCP socket does, whoever's it is. The zero value is for one that
+// was not read yet.
+type Meter struct{ stall stall }
+
+// Read is how the path does now; false: the kernel does not tell.
+func (m *Meter) Read(fd int, now time.Time) (p transport.PathInfo, ok bool) {
+	info, ok := tcpInfo(fd)
+	if !ok {
+		return p, false
+	}
+	p = transport.PathInfo{RTT: time.Duration(info.Rtt) * time.Microsecond, Retransmits: uint64(info.Total_retrans),
+		Delivered: info.Bytes_acked, Stalled: m.stall.observe(now, &info)}
+	if info.Unacked > 0 || info.Notsent_bytes > 0 {
+		p.Unacked, p.Queued = outstanding(fd), queued(&info)
+	}
+	return p, true
 }
 
 // queued tells whether bytes wait for the path, as congestion control sees it, though the

@@ -31,7 +31,7 @@ type outLane struct {
 	left       int     // bytes of a large message's frame that have left; it is not whole
 	whole      int     // that frame's length; 0: there is none
 	refused    bool    // the last Send was answered with ErrFull
-	stall      stall
+	meter      Meter
 	// waits is true while something is held back or was refused.
 	waits atomic.Bool
 }

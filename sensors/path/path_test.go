@@ -1,0 +1,45 @@
+package path_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/sensors/path"
+	"github.com/mpiv/mpiv/transport"
+)
+
+func TestCourse(t *testing.T) {
+	const ms = time.Millisecond
+	var c path.Course
+	now := time.Unix(1000, 0)
+	see := func(info transport.PathInfo) {
+		now = now.Add(path.Look)
+		c.See(info, now, path.Look)
+	}
+	see(transport.PathInfo{Delivered: 5000})
+	_, any := c.Read(path.Look)
+	require.False(t, any, "what was there before the first look does not count")
+
+	see(transport.PathInfo{Delivered: 6000, Unacked: 100, Queued: true, RTT: 3 * ms})
+	see(transport.PathInfo{Delivered: 6100, Unacked: 50, Stalled: 200 * ms, RTT: 4 * ms})
+	see(transport.PathInfo{Delivered: 6150, Unacked: 0, RTT: 5 * ms})
+	see(transport.PathInfo{Delivered: 6150, Unacked: 10, RTT: 5 * ms})
+	r, any := c.Read(4 * path.Look)
+	require.True(t, any)
+	require.EqualValues(t, 1150, r.Bytes)
+	require.EqualValues(t, 10, r.Pending)
+	require.Equal(t, 3*path.Look, r.Busy, "something was on its way")
+	require.Equal(t, 3*path.Look, r.Slots.Time(), "one slot for each of those looks")
+	require.True(t, r.Limited, "in two looks of three")
+	require.Equal(t, 5*ms, r.RTT)
+
+	see(transport.PathInfo{Delivered: 40}) // another connection
+	see(transport.PathInfo{Delivered: 90, Unacked: 1})
+	r, any = c.Read(path.Look)
+	require.True(t, any)
+	require.EqualValues(t, 50, r.Bytes)
+	require.False(t, r.Limited)
+	require.Equal(t, path.Look, r.Busy, "of an interval no more than all")
+}
