@@ -18,7 +18,7 @@ const (
 	steadyFor      = 9 * time.Second // that a job of [desk.steady] lasts at least
 	steadyForShort = 6 * time.Second // in a short form
 	stepLasts      = 2 * time.Millisecond
-	stepWords      = 8 << 10 // of state
+	stepWords      = 1 << 10 // of state: a message of 8 KiB takes less than a step on a cable of 100 Mbit/s
 )
 
 // stepsRank is a program whose jobs last as long on fast machines as on slow ones. Its arguments are how many steps there
