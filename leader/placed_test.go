@@ -52,3 +52,33 @@ func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
 		require.Equal(t, again, !saves, "throttled %v of the time: %v", throttled, plans[0].What)
 	}
 }
+
+// How long a host's want of cores must last before something is done: where a quota leaves next to nothing
+// less than where it may be a moment's doing.
+func TestHowLongAHostIsStarved(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then float64 // share of the time that its ranks are held back, and 100 ms later
+		after       time.Duration
+	}{
+		"by half":                   {0.5, 0.5, pressFor},
+		"nearly all of it":          {0.9, 0.9, heldFor},
+		"the first reading is less": {0.3, 0.95, heldFor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Config{Level: Crashes}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
+			m.Step(start, HostJoined{Host: "X", Slots: 2, Trusted: true})
+			m.Step(start, HostJoined{Host: "Y", Slots: 2, Trusted: true})
+			m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
+			began := start.Add(time.Second)
+			m.Step(began, HostReading{Host: "X", Cores: 2, Throttled: c.first})
+			now := began
+			for len(plansOf(m.Step(now, Tick{}))) == 0 {
+				require.Less(t, now.Sub(began), time.Second)
+				if now = now.Add(50 * time.Millisecond); now.Sub(began) == 100*time.Millisecond {
+					m.Step(now, HostReading{Host: "X", Cores: 2, Throttled: c.then})
+				}
+			}
+			require.Equal(t, c.after, now.Sub(began))
+		})
+	}
+}

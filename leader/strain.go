@@ -19,6 +19,7 @@ const (
 	learn         = 0.05 // of a reading, for what is usual
 	learnPressure = 0.01 // which rises well before a breach
 	pressFor      = 500 * time.Millisecond
+	heldFor       = 300 * time.Millisecond // where a quota leaves next to nothing
 )
 
 func (m *Machine) hostReading(in HostReading) {
@@ -42,8 +43,18 @@ func (m *Machine) hostReading(in HostReading) {
 	}
 	if h.pressedSince.IsZero() {
 		h.pressedSince = m.now
-		m.gather(pressFor)
 	}
+	if left := m.pressedUntil(h).Sub(m.now); left > 0 {
+		m.gather(left)
+	}
+}
+
+// pressedUntil is when a host has been pressed for so long that it is no moment's doing.
+func (m *Machine) pressedUntil(h *host) time.Time {
+	if h.reading.Throttled >= held {
+		return h.pressedSince.Add(heldFor)
+	}
+	return h.pressedSince.Add(pressFor)
 }
 
 func (m *Machine) breach(in Breach) {
@@ -62,7 +73,7 @@ func (m *Machine) breach(in Breach) {
 
 // gather puts the next look off until what else falls is known.
 func (m *Machine) gather(d time.Duration) {
-	if end := m.now.Add(d); m.gatherEnd.IsZero() {
+	if end := m.now.Add(d); m.gatherEnd.IsZero() || end.Before(m.gatherEnd) {
 		m.gatherEnd = end
 	}
 }
@@ -135,7 +146,7 @@ func (m *Machine) evidence(falls []Fall) (ev Evidence) {
 	}
 	for _, name := range m.names {
 		h := m.hosts[name]
-		if h.joined && h.ranks > 0 && !h.pressedSince.IsZero() && m.now.Sub(h.pressedSince) >= pressFor {
+		if h.joined && h.ranks > 0 && !h.pressedSince.IsZero() && !m.now.Before(m.pressedUntil(h)) {
 			ev.Starved = append(ev.Starved, name)
 		} else if flooded(h.reading, promised[name]) != nil {
 			ev.Odd = append(ev.Odd, name)

@@ -47,6 +47,7 @@ func left(falls []Fall) float64 {
 const (
 	pressed   = 0.5  // of the time ranks wait for a core
 	throttled = 0.25 // of the time
+	held      = 0.75 // of the time: a quota that leaves next to nothing
 	taken     = 0.25 // of the cores, by others
 	foreign   = 0.25 // of what was promised, in traffic that is not the job's
 	full      = 0.9  // of the cores, by the job

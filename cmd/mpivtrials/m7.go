@@ -154,10 +154,13 @@ func (d *desk) silence(ctx context.Context, way silencing, want string) ([]strin
 	return []string{way.name, fmt.Sprintf("%.0f", verdict), fmt.Sprintf("%.0f", goesOn), fmt.Sprint(left), fmt.Sprint(same)}, nil
 }
 
-// goneLocked fills in after how many milliseconds a rank was given up, and after how many it went on;
-// true when both are known.
+// goneLocked fills in after how many milliseconds it was decided that a rank goes elsewhere, and after how many it
+// went on; true when both are known. Of what is dead nobody decides: it is given up.
 func (s *survivor) goneLocked(rank int, began time.Time, verdict, goesOn *float64) bool {
 	for _, e := range s.past {
+		if e.Kind == events.Decided && len(e.Decision.Plans) > 0 && !e.Time.Before(began) {
+			*verdict = min(*verdict, milliseconds(e.Time.Sub(began)))
+		}
 		if e.Rank == nil || *e.Rank != rank || e.Time.Before(began) {
 			continue
 		}

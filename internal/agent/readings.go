@@ -262,10 +262,46 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 		r.CPU, r.Steal, r.Pressure = 0, 0, 0
 	}
 	cores := float64(h.cores)
-	a.tellPolicy(leader.HostReading{
+	known := pol.known[h.name]
+	if now.Sub(known.heldAt) < heldFresh { // what was read takes long to come
+		r.Throttled = max(r.Throttled, known.held)
+	}
+	known.HostReading = leader.HostReading{
 		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
 		MemoryFree: r.MemoryFree, ForeignIn: foreignIn, ForeignOut: foreignOut,
-	})
+	}
+	pol.known[h.name] = known
+	a.tellPolicy(known.HostReading)
+}
+
+// A knownHost is what the policy was told last of a host, and how much a quota held it back as its agent
+// says it with each sign of life.
+type knownHost struct {
+	leader.HostReading
+	held   float64 // share of the time
+	heldAt time.Time
+}
+
+const (
+	heldMuch  = 0.5 // of the time: worth to be told at once
+	heldFresh = 300 * time.Millisecond
+)
+
+// hostHeld is told that a quota has held a host back for that share of the time since its agent's last sign of
+// life. Where it is most of it, an agent hardly comes to read how its host does.
+func (a *Agent) hostHeld(h *host, share float64) {
+	pol := a.policy
+	if pol == nil || h.lost {
+		return
+	}
+	known, told := pol.known[h.name]
+	if !told || share < heldMuch {
+		return
+	}
+	known.held, known.heldAt = min(share, 1), time.Now()
+	known.Throttled = max(known.Throttled, known.held)
+	pol.known[h.name] = known
+	a.tellPolicy(known.HostReading)
 }
 
 // oneMachine tells whether all hosts share their cores: containers, or the lab.

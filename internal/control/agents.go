@@ -270,9 +270,11 @@ type Fence struct{ Agent int }
 // Alive is said every AliveEvery, or ten times in the Silence of Boot if that is more
 // often, so that a host which was cut off is known. In the first message of a head Term
 // is that of its election: of two heads the one with the greater was elected later. 0: it
-// was not elected.
+// was not elected. Held is the share of the time since the last in which a quota held its host's
+// agent up, and all that share its control group.
 type Alive struct {
-	Term uint64 `json:",omitempty"`
+	Term uint64  `json:",omitempty"`
+	Held float64 `json:",omitempty"`
 }
 
 // How often Alive is said, and for how long nothing may be heard, unless the job says
