@@ -248,34 +248,3 @@ func gmondValue(p []byte) (host, name string, value float64, ok bool) {
 	_, err := fmt.Sscan(text(), &value)
 	return host, name, value, err == nil
 }
-
-// An agent that hardly runs says with each sign of life how much a quota holds its host back: that takes
-// the place of what it read last, and for a moment of what it read before and comes late.
-func TestAHostIsHeldBack(t *testing.T) {
-	j, _, _, end := trickling(t, "")
-	a, err := Start(j)
-	require.NoError(t, err)
-	told := func() (before, after float64) {
-		done := make(chan struct{})
-		a.post(func() {
-			defer close(done)
-			b := a.hosts[slices.IndexFunc(a.hosts, func(h *host) bool { return h.name == "b" })]
-			if a.policy == nil || a.policy.known[b.name].Cores == 0 {
-				return
-			}
-			a.hostHeld(b, 0.4)
-			before = a.policy.known[b.name].held
-			a.hostHeld(b, 0.9)
-			a.hostRead(b, control.HostReading{Over: int64(readingEvery), Throttled: 0.1})
-			after = a.policy.known[b.name].Throttled
-		})
-		<-done
-		return before, after
-	}
-	var before, after float64
-	require.Eventually(t, func() bool { before, after = told(); return after > 0 }, 20*time.Second, 50*time.Millisecond)
-	require.Zero(t, before, "so little is not worth it")
-	require.Equal(t, 0.9, after)
-	end()
-	require.Zero(t, a.Wait())
-}

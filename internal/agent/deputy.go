@@ -21,7 +21,6 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
-	hostsensor "github.com/mpiv/mpiv/sensors/host"
 )
 
 // A deputy is the agent of a host that is not the job's first: it has a crew,
@@ -248,11 +247,10 @@ func (d *deputy) heed(l *line) {
 func (d *deputy) beat() {
 	tick := time.NewTicker(control.Beat(d.boot.Silence))
 	defer tick.Stop()
-	var quota hostsensor.Quota
 	for {
 		select {
 		case <-tick.C:
-			d.say(control.FromAgent{Alive: &control.Alive{Held: quota.Held(time.Now())}})
+			d.say(control.FromAgent{Alive: &control.Alive{}})
 		case <-d.over:
 			return
 		}

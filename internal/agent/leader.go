@@ -39,8 +39,7 @@ type policy struct {
 	promised   map[promiseKey]float64
 	promisedAt time.Time
 	machines   map[string]string // of hosts
-	known      map[string]knownHost
-	slots      map[string]int // of hosts, as last told
+	slots      map[string]int    // of hosts, as last told
 
 	detours []*detour // under way
 
@@ -180,7 +179,7 @@ func (a *Agent) beginPolicy() {
 	}
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
-		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{}, known: map[string]knownHost{},
+		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
 		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})

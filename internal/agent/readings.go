@@ -20,10 +20,20 @@ import (
 // whose ranks can move.
 const readingEvery = 200 * time.Millisecond
 
+// Where a quota holds a host back for heldMuch of the time or more, that is all that is read of it, but for one
+// time in fullEvery: the rest would take what little it has for a second.
+const (
+	heldMuch  = 0.5
+	fullEvery = 10
+)
+
 // readHost tells the owner how this host does, until the crew closes. copies is who carries
 // copies of snapshots from here and to here; nil: nobody does.
 func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 	s := hostsensor.NewSampler(hostsensor.Options{})
+	var quota hostsensor.Quota
+	var last control.HostReading // but for its traffic
+	short := 0                   // readings in a row
 	tick := time.NewTicker(readingEvery)
 	defer tick.Stop()
 	before := map[int]uint64{}
@@ -36,6 +46,13 @@ func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 		case <-c.stopping:
 			return
 		}
+		if held := quota.Held(time.Now()); held >= heldMuch && last.Over > 0 && short < fullEvery-1 {
+			last.Throttled = held
+			tell(last)
+			short++
+			continue
+		}
+		short = 0
 		ticks := 0.0
 		for _, m := range c.all() {
 			pid := m.speaks()
@@ -73,6 +90,7 @@ func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 			out.Carried = copies.carried(r.Over)
 		}
 		tell(out)
+		last = control.HostReading{Machine: out.Machine, Over: int64(readingEvery), CPU: out.CPU, Own: out.Own, Steal: out.Steal, Pressure: out.Pressure, MemoryFree: out.MemoryFree}
 	}
 }
 
@@ -262,46 +280,10 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 		r.CPU, r.Steal, r.Pressure = 0, 0, 0
 	}
 	cores := float64(h.cores)
-	known := pol.known[h.name]
-	if now.Sub(known.heldAt) < heldFresh { // what was read takes long to come
-		r.Throttled = max(r.Throttled, known.held)
-	}
-	known.HostReading = leader.HostReading{
+	a.tellPolicy(leader.HostReading{
 		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
 		MemoryFree: r.MemoryFree, ForeignIn: foreignIn, ForeignOut: foreignOut,
-	}
-	pol.known[h.name] = known
-	a.tellPolicy(known.HostReading)
-}
-
-// A knownHost is what the policy was told last of a host, and how much a quota held it back as its agent
-// says it with each sign of life.
-type knownHost struct {
-	leader.HostReading
-	held   float64 // share of the time
-	heldAt time.Time
-}
-
-const (
-	heldMuch  = 0.5 // of the time: worth to be told at once
-	heldFresh = 300 * time.Millisecond
-)
-
-// hostHeld is told that a quota has held a host back for that share of the time since its agent's last sign of
-// life. Where it is most of it, an agent hardly comes to read how its host does.
-func (a *Agent) hostHeld(h *host, share float64) {
-	pol := a.policy
-	if pol == nil || h.lost {
-		return
-	}
-	known, told := pol.known[h.name]
-	if !told || share < heldMuch {
-		return
-	}
-	known.held, known.heldAt = min(share, 1), time.Now()
-	known.Throttled = max(known.Throttled, known.held)
-	pol.known[h.name] = known
-	a.tellPolicy(known.HostReading)
+	})
 }
 
 // oneMachine tells whether all hosts share their cores: containers, or the lab.

@@ -214,10 +214,6 @@ func (r *remote) heard(m control.FromAgent) {
 	case m.Stopped != nil:
 		why := printable(m.Stopped.Why)
 		of(m.Stopped.Process, func(p *process) { a.stopped(p, why) })
-	case m.Alive != nil:
-		if held := m.Alive.Held; held > 0 {
-			a.post(func() { a.hostHeld(r.host, held) })
-		}
 	case m.Host != nil:
 		a.post(func() { a.hostRead(r.host, *m.Host) })
 	case m.Leaving != nil:

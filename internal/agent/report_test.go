@@ -249,7 +249,7 @@ func TestSurvivorsOfAHost(t *testing.T) {
 	})
 	require.Zero(t, tr.Wait(), "said %s", errs)
 	require.Contains(t, out.String(), lessened(2))
-	require.Contains(t, errs.String(), "host there: nothing was heard of its agent for 1s")
+	require.Contains(t, errs.String(), "host there: nothing was heard of its agent for 900ms")
 	var lost bool
 	for _, h := range a.news.state.Hosts {
 		lost = lost || h.Lost

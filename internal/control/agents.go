@@ -270,11 +270,9 @@ type Fence struct{ Agent int }
 // Alive is said every AliveEvery, or ten times in the Silence of Boot if that is more
 // often, so that a host which was cut off is known. In the first message of a head Term
 // is that of its election: of two heads the one with the greater was elected later. 0: it
-// was not elected. Held is the share of the time since the last in which a quota held its host's
-// agent up, and all that share its control group.
+// was not elected.
 type Alive struct {
-	Term uint64  `json:",omitempty"`
-	Held float64 `json:",omitempty"`
+	Term uint64 `json:",omitempty"`
 }
 
 // How often Alive is said, and for how long nothing may be heard, unless the job says
@@ -283,7 +281,7 @@ type Alive struct {
 const (
 	AliveEvery   = 500 * time.Millisecond
 	AlivePatient = 15 * time.Second
-	CrashPatient = time.Second
+	CrashPatient = 900 * time.Millisecond // so that within a second it is known
 )
 
 // Beat is how often Alive is said where nothing may be heard for that long.
