@@ -74,6 +74,15 @@ type HostReading struct {
 	MemoryFree float64 `json:"memoryFree,omitempty"` // bytes. Zero means unknown
 	ForeignIn  float64 `json:"foreignIn,omitempty"`  // bytes that are not the job's
 	ForeignOut float64 `json:"foreignOut,omitempty"`
+	Shared     bool    `json:"shared,omitempty"` // all hosts have the same cores: to leave one for want of them brings nothing
+}
+
+// wants is the part of the time in which ranks want for a core that they would have elsewhere.
+func (r HostReading) wants() float64 {
+	if r.Shared {
+		return r.Throttled
+	}
+	return max(r.Pressure, r.Throttled)
 }
 
 // ProcessStarted: it runs, and is not yet ready.

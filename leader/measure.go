@@ -115,8 +115,7 @@ func (w *measurement) expect(falls []Fall) {
 
 // served is the part of the time in which the ranks of a host do not wait for a core.
 func (m *Machine) served(host string) float64 {
-	r := m.hosts[host].reading
-	return 1 - min(1, max(r.Pressure, r.Throttled))
+	return 1 - min(1, m.hosts[host].reading.wants())
 }
 
 // carriedOut begins to count: a plan of the record has ended.

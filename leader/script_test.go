@@ -208,6 +208,10 @@ func (p *player) command(w []string) {
 		in := HostReading{Host: arg(1)}
 		for _, kv := range w[2:] {
 			k, v, _ := strings.Cut(kv, "=")
+			if k == "shared" {
+				in.Shared = v == "true"
+				continue
+			}
 			f := map[string]*float64{
 				"cores": &in.Cores, "busy": &in.Busy, "others": &in.Others, "steal": &in.Steal, "pressure": &in.Pressure,
 				"throttled": &in.Throttled, "memory": &in.MemoryFree, "in": &in.ForeignIn, "out": &in.ForeignOut,

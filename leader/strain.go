@@ -180,8 +180,7 @@ func (m *Machine) troubles(all []Suspect, falls []Fall) (out []Trouble) {
 		}
 		t.Verdict = Judge(s, t.Falls, readings, usual)
 		if t.Left = left(t.Falls); s.Starved {
-			r := readings[s.Host]
-			t.Left = min(t.Left, 1-min(0.99, max(r.Pressure, r.Throttled)))
+			t.Left = min(t.Left, 1-min(0.99, readings[s.Host].wants()))
 		}
 		if t.Verdict.Kind == Slow {
 			slow[s.Host], slow[s.Link.From], slow[s.Link.To] = true, true, true

@@ -57,7 +57,7 @@ const (
 // starving says whether a host's readings show that its ranks want for CPU
 // because of somebody else, and the reasons.
 func starving(r HostReading) (reasons []string) {
-	if r.Cores <= 0 || r.Pressure < pressed && r.Throttled < throttled {
+	if r.Cores <= 0 || r.wants() < pressed && r.Throttled < throttled {
 		return nil
 	}
 	if r.Throttled >= throttled {

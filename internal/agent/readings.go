@@ -276,13 +276,14 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	}
 	pol.machines[h.name] = r.Machine
 	pol.gmond.host(h.name, r)
-	if pol.oneMachine(r.Machine) { // to leave a host for want of cores would bring nothing
-		r.CPU, r.Steal, r.Pressure = 0, 0, 0
+	shared := pol.oneMachine(r.Machine)
+	if shared { // whatever takes the cores takes them from all
+		r.CPU, r.Steal = 0, 0
 	}
 	cores := float64(h.cores)
 	a.tellPolicy(leader.HostReading{
 		Host: h.name, Cores: cores, Busy: r.Own, Others: max(0, r.CPU*cores-r.Own), Steal: r.Steal * cores, Pressure: r.Pressure, Throttled: r.Throttled,
-		MemoryFree: r.MemoryFree, ForeignIn: foreignIn, ForeignOut: foreignOut,
+		MemoryFree: r.MemoryFree, ForeignIn: foreignIn, ForeignOut: foreignOut, Shared: shared,
 	})
 }
 
