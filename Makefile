@@ -107,7 +107,7 @@ experiments: ## the experiments of the paper on task migration: claims, CSV and 
 	$(MAKE) --no-print-directory build
 	bin/mpivtrials $(TRIALS_OPTIONS) experiments
 
-experiments-short: ## all of them in their shortest form, in six minutes; no figure is judged that hangs on how fast the machine is
+experiments-short: ## all of them in their shortest form, in four minutes; no figure is judged that hangs on how fast the machine is
 	$(MAKE) --no-print-directory build
 	bin/mpivtrials -out out/short -short -untimed $(TRIALS_OPTIONS) experiments
 

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/chaos/lab"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/leader"
 )
 
 const verdictMost = 1000 // ms, until somebody who is silent is given up
@@ -158,7 +160,7 @@ func (d *desk) silence(ctx context.Context, way silencing, want string) ([]strin
 // went on; true when both are known. Of what is dead nobody decides: it is given up.
 func (s *survivor) goneLocked(rank int, began time.Time, verdict, goesOn *float64) bool {
 	for _, e := range s.past {
-		if e.Kind == events.Decided && len(e.Decision.Plans) > 0 && !e.Time.Before(began) {
+		if e.Kind == events.Decided && !e.Time.Before(began) && slices.ContainsFunc(e.Decision.Plans, func(p leader.Planned) bool { return strings.Contains(p.What, fmt.Sprintf("rank %d ", rank)) }) {
 			*verdict = min(*verdict, milliseconds(e.Time.Sub(began)))
 		}
 		if e.Rank == nil || *e.Rank != rank || e.Time.Before(began) {

@@ -72,8 +72,8 @@ func (b *buddies) look(h *haul) {
 	})
 }
 
-// carried is what was seen of the path over which copies go since the last time, over ago.
-func (b *buddies) carried(over time.Duration) []control.Carried {
+// carried is what was seen of the path over which copies go since the last time, over ago; nil: nothing went.
+func (b *buddies) carried(over time.Duration) *control.Carried {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.out == nil {
@@ -83,7 +83,7 @@ func (b *buddies) carried(over time.Duration) []control.Carried {
 	if !any {
 		return nil
 	}
-	return []control.Carried{{Reading: r, Agent: b.out.agent, Addr: b.out.addr}}
+	return &control.Carried{Reading: r, Agent: b.out.agent, Addr: b.out.addr}
 }
 
 // A carriage is what each of some connections had carried when it was last looked at.

@@ -125,7 +125,7 @@ type gathered struct {
 	missed       int            // of copies: looks of the policy in which no process told of the link
 }
 
-// add adds what a process saw of its path.
+// add adds what was seen of a path; key tells apart those that are seen at the same time.
 func (g *gathered) add(key int, r path.Reading, size sensors.SizeClass, network topology.Class) {
 	g.over[key] += r.Over
 	g.slots.Add(r.Slots)
@@ -234,6 +234,7 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 	}
 }
 
+// gatheredOf is what is gathered of a link, from now on if nothing was.
 func gatheredOf(all map[sensors.Link]*gathered, link sensors.Link) *gathered {
 	g := all[link]
 	if g == nil {
@@ -243,18 +244,19 @@ func gatheredOf(all map[sensors.Link]*gathered, link sensors.Link) *gathered {
 	return g
 }
 
-// copiesRead is told what copies of snapshots took of the links from h.
-func (a *Agent) copiesRead(h *host, all []control.Carried) {
-	for _, c := range all {
-		to := a.hostOf(c.Agent)
-		if to == nil || to == h || c.Over <= 0 {
-			continue
-		}
-		for _, n := range a.networksOf(to) {
-			if n.Address == c.Addr {
-				gatheredOf(a.policy.copies, sensors.Link{From: h.name, To: to.name}).add(0, c.Reading, sensors.Large, n.Class)
-				break
-			}
+// copiesRead is told what copies of snapshots took of the link from h to where they go.
+func (a *Agent) copiesRead(h *host, c *control.Carried) {
+	if c == nil || c.Over <= 0 {
+		return
+	}
+	to := a.hostOf(c.Agent)
+	if to == nil || to == h {
+		return
+	}
+	for _, n := range a.networksOf(to) {
+		if n.Address == c.Addr {
+			gatheredOf(a.policy.copies, sensors.Link{From: h.name, To: to.name}).add(0, c.Reading, sensors.Large, n.Class)
+			return
 		}
 	}
 }

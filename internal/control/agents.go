@@ -171,14 +171,14 @@ type Stopped struct {
 // HostReading is how the host does since the last, if the job's Options.Paths want it. Shares are
 // 0 to 1.
 type HostReading struct {
-	Over                            int64     // ns
-	CPU, Steal, Pressure, Throttled float64   // shares
-	Own                             float64   // cores that the job's processes there take
-	MemoryFree                      float64   // bytes
-	In, Out                         float64   // bytes a second, whoever's
-	CopiesIn, CopiesOut             float64   // of these, copies of snapshots
-	Machine                         string    // the same for hosts that share their cores; empty: not known
-	Carried                         []Carried `json:",omitempty"`
+	Over                            int64    // ns
+	CPU, Steal, Pressure, Throttled float64  // shares
+	Own                             float64  // cores that the job's processes there take
+	MemoryFree                      float64  // bytes
+	In, Out                         float64  // bytes a second, whoever's
+	CopiesIn, CopiesOut             float64  // of these, copies of snapshots
+	Machine                         string   // the same for hosts that share their cores; empty: not known
+	Carried                         *Carried `json:",omitempty"`
 }
 
 // Carried is what the connection did over which copies of snapshots go to another agent.
