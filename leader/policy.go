@@ -213,7 +213,7 @@ func (m *Machine) do(s adapt.Strategy, rec *Record, cost float64) adapt.ID {
 // relocate orders that a rank goes to a host that has room.
 func (m *Machine) relocate(s Relocate, to string, rec *Record) {
 	s.To, s.Start = m.target(to)
-	s.Group, s.Leader = m.group(s.Rank), m.leader
+	s.Group, s.Leader = m.Group(s.Rank), m.leader
 	s.Save, s.Resume = m.cfg.SafePoint, m.cfg.SafePoint
 	if m.cfg.Level == Moves {
 		s.Resume = 30 * time.Second // there is nothing to fall back on

@@ -155,8 +155,8 @@ func (m *Machine) traffic(in Traffic) {
 	m.delivered(in.Rank, kept)
 }
 
-// group is the ranks that exchange messages with r, sorted.
-func (m *Machine) group(r topology.Rank) []topology.Rank {
+// Group is the interest group of r: the ranks that exchange messages with it, sorted.
+func (m *Machine) Group(r topology.Rank) []topology.Rank {
 	all := slices.Clone(m.ranks[r].from)
 	for _, f := range m.ranks[r].to {
 		all = append(all, f.To)

@@ -94,6 +94,7 @@ type options struct {
 	percent []int    // m1 and m2: how compressible the data is
 	with    string   // m2 and m3: who floods, and who is flooded
 
+	queue      int    // bytes that wait at each end of a cable, of experiments; 0: as the lab has
 	congestion string // control, of TCP on the hosts of experiments; empty: this machine's
 
 	kills     int    // survive: of processes that have a rank
@@ -162,6 +163,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.IntVar(&o.piece, "piece", 512<<10, "`bytes` of a message of m3")
 	copies := set.String("copy", "from,to", "m1: copies `from` the host, to it, or both")
 	percent := set.String("compressibility", "0,60", "`percent` that compression saves of the data of m1 and m2")
+	set.IntVar(&o.queue, "queue", 0, "`bytes` that wait at each end of a cable in the lab of experiments (default: 1500000, a thousand full frames)")
 	set.StringVar(&o.congestion, "congestion", "", "congestion `control` of TCP on the hosts of experiments, such as reno (default: this machine's)")
 	set.StringVar(&o.with, "with", "mpivlab", "m2 and m3: what floods: mpivlab itself, or apache, whose ab asks it")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")

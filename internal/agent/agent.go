@@ -607,17 +607,23 @@ func (a *Agent) members() []*process {
 
 // tellMembers tells m to all who take part but some, with one message to each host.
 func (a *Agent) tellMembers(m control.Message, but func(*process) bool) {
-	to := make(map[*host][]int, len(a.hosts))
-	for _, p := range a.members() {
-		if p.listens() && (but == nil || !but(p)) {
-			to[p.host] = append(to[p.host], p.index)
-		}
-	}
+	to := a.listeners(but)
 	for _, h := range a.hosts {
 		if len(to[h]) > 0 {
 			h.place.send(m, to[h]...)
 		}
 	}
+}
+
+// listeners is who takes part but some, by host.
+func (a *Agent) listeners(but func(*process) bool) map[*host][]int {
+	on := make(map[*host][]int, len(a.hosts))
+	for _, p := range a.members() {
+		if p.listens() && (but == nil || !but(p)) {
+			on[p.host] = append(on[p.host], p.index)
+		}
+	}
+	return on
 }
 
 // local is the Agent as the owner of this host's crew.

@@ -47,9 +47,7 @@ func (a *Agent) choosersOf(rank int, back uint32) (all []*host) {
 			continue
 		}
 		known := s.witnesses[home]
-		// Where neighbours of the rank go on, they know what nobody was to hear before
-		// its choices were witnessed: then only the host itself knows enough.
-		if home.able() && (len(known) == 0 || a.livesOn(home)) {
+		if home.able() && !a.witnessesKnow(home) {
 			known = []*host{home}
 		}
 		for _, h := range known {
@@ -59,6 +57,14 @@ func (a *Agent) choosersOf(rank int, back uint32) (all []*host) {
 		}
 	}
 	return all
+}
+
+// witnessesKnow tells whether the witnesses of a host know enough of what was chosen there.
+// Where ranks go on, those know what nobody elsewhere was to hear before it was witnessed; and
+// what a lost witness knew the next may not know yet.
+func (a *Agent) witnessesKnow(home *host) bool {
+	known := a.survival.witnesses[home]
+	return len(known) > 0 && !a.livesOn(home) && !slices.ContainsFunc(known, func(h *host) bool { return !h.able() })
 }
 
 // witnessed notes that choices that are made on home may be known on h.
@@ -72,11 +78,54 @@ func (a *Agent) witnessed(home, h *host) {
 // silent.
 const dyingMost = time.Second
 
-// dying tells whether a process that is out of the job is about to end. Until then it may
-// record choices, and send what hangs on them.
+// dying tells whether a process that is out of the job may record choices that count, and send
+// what hangs on them. To end may take one that starves a second, so if its witnesses know
+// enough they are told to hear no more.
 func (a *Agent) dying(x stranded) bool {
-	return a.survival.copied && !x.p.exited && x.p.host.able() && time.Now().Before(x.end)
+	home := x.p.host
+	if !a.survival.copied || x.p.exited || !home.able() || time.Now().After(x.end) {
+		return false
+	}
+	if !a.witnessesKnow(home) {
+		return true
+	}
+	for _, h := range a.survival.witnesses[home] {
+		a.closeBook(x.p, h)
+	}
+	return false
 }
+
+// closeBook has h hear no more of what the ranks of p, which may live, choose.
+func (a *Agent) closeBook(p *process, h *host) {
+	if p.closed[h] != nil {
+		return
+	}
+	if p.closed == nil {
+		p.closed = map[*host][]life{}
+	}
+	for _, r := range p.ranks {
+		l := life{r, a.livesOf(r, 0)[0]}
+		p.closed[h] = append(p.closed[h], l)
+		a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.rank, Epoch: l.epoch, For: max(closedFor, 2*a.job.Silence)}})
+	}
+}
+
+// refuseNoMore is told that p has ended: it chooses no more.
+func (a *Agent) refuseNoMore(p *process) {
+	for h, all := range p.closed {
+		for _, l := range all {
+			if h.able() {
+				a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.rank, Epoch: l.epoch}})
+			}
+		}
+	}
+	p.closed = nil
+}
+
+// closedFor is how long after a rank has gone on elsewhere nobody hears what its process
+// chooses, if it does not end: by then all have been told that it is lost, or are lost
+// themselves. Short of carryTime, after which another would be told.
+const closedFor = 4 * time.Second
 
 // livesOn tells whether a host has ranks whose process goes on.
 func (a *Agent) livesOn(h *host) bool {

@@ -40,6 +40,7 @@ type buddies struct {
 	doors   map[string]func(c *tls.Conn, from identity.Name) // by protocol: where a job outlives its head
 	page    *witness.Page                                    // nil before dir is known
 	heard   map[life]*hearing
+	ends    map[int]end // by rank: of its lives that choose no more
 	chosen  target
 	gaveUp  uint64 // turn in which the buddy could not be told of choices
 	shelves map[life]*shelf
@@ -57,7 +58,7 @@ type buddies struct {
 func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies, error) {
 	b := &buddies{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[life]*shelf{}, forgot: map[int]uint32{},
-		heard: map[life]*hearing{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
+		heard: map[life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
 	}
 	var err error
 	b.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
@@ -226,6 +227,8 @@ func (b *buddies) do(m control.ToAgent) {
 		b.copy(*m.Copy)
 	case m.Fence != nil:
 		b.fence(m.Fence.Agent)
+	case m.Close != nil:
+		b.closeBook(*m.Close)
 	}
 }
 

@@ -196,7 +196,7 @@ func (b *buddies) keep(conn *tls.Conn) error {
 			said = append(said, *p.Choices)
 		case p.Chosen != nil:
 			answer := kept{}
-			if err := b.hear(conn.NetConn(), said); err != nil {
+			if err := b.hear(conn.NetConn(), said, p.Chosen.Brought); err != nil {
 				answer.Error = err.Error()
 			} else if p.Chosen.Brought {
 				b.tell(control.FromAgent{Brought: &control.Brought{Rank: p.Chosen.Rank, Agent: p.Chosen.Agent}})

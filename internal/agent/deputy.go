@@ -315,7 +315,7 @@ func (d *deputy) do(m control.ToAgent) {
 		if reply != nil {
 			reply <- m.Answer.Text
 		}
-	case m.Buddy != nil || m.Copy != nil || m.Fence != nil:
+	case m.Buddy != nil || m.Copy != nil || m.Fence != nil || m.Close != nil:
 		if d.copies != nil {
 			d.copies.do(m)
 		}
@@ -342,6 +342,12 @@ func (d *deputy) do(m control.ToAgent) {
 	case m.Tell != nil && m.Tell.Message != nil:
 		for _, p := range m.Tell.Processes {
 			d.tell(p, *m.Tell.Message)
+		}
+	case m.Alive != nil:
+		for _, t := range m.Alive.Later {
+			for _, p := range t.Processes {
+				d.tell(p, *t.Message)
+			}
 		}
 	case m.Kill != nil:
 		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))

@@ -324,6 +324,7 @@ func (a *Agent) lateExit(p *process, status syscall.WaitStatus) {
 		p.exited, p.status = true, status
 		a.emitExited(p)
 		a.answered()
+		a.refuseNoMore(p)
 		a.goOn() // it may be waited for
 	}
 }

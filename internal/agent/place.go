@@ -32,6 +32,8 @@ type host struct {
 type place interface {
 	startRanks(processes []int, s control.Start) // Process is filled in
 	send(m control.Message, to ...int) bool      // to processes. False: one does not read
+	sendLater(m control.Message, to ...int)      // with what comes next anyway
+	hurry()                                      // no later than now
 	kill(process int, sig syscall.Signal)
 	spawn(p *process) error // starts one more
 }
@@ -58,6 +60,9 @@ func (c *crew) kill(process int, sig syscall.Signal) {
 		ch.kill(sig)
 	}
 }
+
+func (c *crew) sendLater(m control.Message, to ...int) { c.send(m, to...) }
+func (c *crew) hurry()                                 {}
 
 // layout cuts the ranks of each program into processes, and says on which host
 // each is.

@@ -29,9 +29,10 @@ type process struct {
 	linkEnded bool
 	started   bool // it runs, or has run
 	exited    bool
-	drained   bool // and its output has been passed on
-	judged    bool // how it ended has been looked at
-	condemned bool // it is being killed, so it takes no rank
+	drained   bool             // and its output has been passed on
+	judged    bool             // how it ended has been looked at
+	condemned bool             // it is being killed, so it takes no rank
+	closed    map[*host][]life // these hear no more of what its ranks choose
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
 	dead      bool // its ranks were declared failed: level "report"

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"fmt"
 	"io"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,11 +20,14 @@ type notebook struct {
 	killed  []int
 	spawned int
 	orders  int // to send
+	later   int // to send later
 }
 
 func (n *notebook) startRanks([]int, control.Start)    {}
 func (n *notebook) kill(process int, _ syscall.Signal) { n.killed = append(n.killed, process) }
+func (n *notebook) hurry()                             { n.later = 0 }
 func (n *notebook) spawn(*process) error               { n.spawned++; return nil }
+func (n *notebook) sendLater(control.Message, ...int)  { n.later++ }
 func (n *notebook) send(m control.Message, to ...int) bool {
 	n.orders++
 	for _, p := range to {
@@ -180,6 +185,109 @@ func TestAMapGoesToEachHostOnce(t *testing.T) {
 	for i := range p {
 		last := n.sent[i][len(n.sent[i])-1]
 		require.Equal(t, &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: 0, Process: 4}}}, last.Place, "process %d", i)
+	}
+}
+
+// A move is told at once to the hosts that it concerns, whatever others there are; to those
+// later, or when one of their processes has to know.
+func TestAMoveIsToldToWhomItConcerns(t *testing.T) {
+	const each = 20
+	for _, hosts := range []int{50, 500} {
+		ranks := make([]int, hosts*each+1)
+		for i := range len(ranks) - 1 {
+			ranks[i] = 1
+		}
+		a, _ := surviving(ranks...)
+		a.hosts = nil
+		notes := make([]*notebook, hosts)
+		for i := range notes {
+			notes[i] = &notebook{sent: map[int][]control.Message{}}
+			a.hosts = append(a.hosts, &host{name: fmt.Sprint("h", i), index: i, place: notes[i]})
+		}
+		var places []topology.Place
+		for i, p := range a.processes {
+			p.host = a.hosts[i/each%hosts]
+			p.slot = len(p.host.processes)
+			p.host.processes = append(p.host.processes, i)
+			places = append(places, p.place())
+		}
+		spare := a.processes[len(ranks)-1]
+		a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Moves}, topology.New(places[:len(ranks)-1])),
+			slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+		const moved = 7*each + 3
+		a.tellPolicy(leader.Traffic{Rank: moved, To: []leader.Flow{{To: moved + 1}, {To: moved + each}}})
+		a.tellPolicy(leader.Traffic{Rank: 20 * each, To: []leader.Flow{{To: moved}}})
+		m := a.moveTo(moved, a.processes[moved], spare, func(error) {})
+		a.behind(control.Behind{Process: 30 * each})
+		for _, n := range notes {
+			n.orders = 0
+		}
+		a.came(m)
+
+		var at, later []int
+		for i, n := range notes {
+			require.Equal(t, 1, n.orders+n.later, "host %d hears of it, once", i)
+			if n.orders == 1 {
+				at = append(at, i)
+			} else {
+				later = append(later, i)
+			}
+		}
+		require.Equal(t, []int{0, 7, 8, 20, 30}, at, "where it goes, where it was, two neighbours, and who has asked")
+		require.Len(t, later, hosts-len(at))
+		a.behind(control.Behind{Process: 40 * each})
+		require.Zero(t, notes[40].later)
+		require.Equal(t, 1, notes[41].later)
+		a.behind(control.Behind{Process: len(ranks)}) // there is none
+	}
+}
+
+// A rank whose process may live for a while goes on when its witnesses hear no more of that, and
+// what they know is there; where they do not know enough its end is waited for.
+func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(a *Agent)
+		waits  bool
+	}{
+		{"a witness", func(*Agent) {}, false},
+		{"none", func(a *Agent) { clear(a.survival.witnesses) }, true},
+		{"one is lost", func(a *Agent) { a.hosts[2].lost = true }, true},
+		{"a neighbour lives on", func(a *Agent) { a.hosts[0].processes = append(a.hosts[0].processes, 2) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, n := surviving(1, 0, 1)
+			p := a.processes
+			a.survival.copied = true
+			a.buddies = neighbours(t, 1)[0].buddies
+			a.store(0, stored{version{1, 6}, p[1].host, "copy"})
+			a.survival.covered[0] = version{1, 6}
+			a.survival.homes[life{0, 1}] = p[0].host
+			a.witnessed(p[0].host, p[1].host)
+			a.witnessed(p[0].host, p[2].host)
+			c.before(a)
+			ended := 0
+			a.rescue(p[0], 0, p[1], func(error) { ended++ })
+			a.strand(verdict{by: p[0], text: "it was decided"}, p[0])
+			if c.waits {
+				require.Empty(t, p[1].ranks)
+				require.Empty(t, p[0].closed)
+				a.exited(p[0], syscall.WaitStatus(syscall.SIGKILL))
+				require.Equal(t, map[bring]bool{{0, p[0].host, p[1].host}: false}, a.survival.bringing, "its own host knows all")
+				return
+			}
+			one := []life{{0, 1}}
+			require.Equal(t, map[*host][]life{p[1].host: one, p[2].host: one}, p[0].closed)
+			require.Equal(t, uint32(1), a.buddies.ends[0].epoch)
+			require.Empty(t, p[1].ranks, "what the other witness knows is on its way")
+			a.brought(p[1].host, control.Brought{Rank: 0, Agent: a.agentOf(p[2].host)})
+			require.Equal(t, []int{0}, p[1].ranks)
+			require.Equal(t, "copy", n.adopted(t, p[1]).Snapshot)
+			require.Equal(t, 1, ended)
+			require.True(t, time.Now().Before(a.buddies.ends[0].until))
+			a.exited(p[0], syscall.WaitStatus(syscall.SIGKILL))
+			require.False(t, time.Now().Before(a.buddies.ends[0].until), "it can be refused no more")
+		})
 	}
 }
 

@@ -40,6 +40,9 @@ type remote struct {
 	why     error // of the end
 	printer printer
 
+	mu    sync.Mutex // guards what follows
+	later []control.Tell
+
 	// What follows is for the goroutine that reads.
 	left    string       // why the agent leaves, in its own words
 	drained map[int]bool // of which nothing more may come
@@ -124,10 +127,11 @@ func (r *remote) write() {
 	tick := time.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
 	for {
-		m := control.ToAgent{Alive: &control.Alive{}}
+		var m control.ToAgent
 		select {
 		case m = <-r.out:
 		case <-tick.C:
+			m.Alive = &control.Alive{Later: r.takeLater()}
 		case <-r.over:
 			return
 		}
@@ -149,13 +153,43 @@ func (r *remote) tell(m control.ToAgent) bool {
 	}
 }
 
-// order tells m when all that was decided before is agreed on. It is for the loop.
+// order tells m when all that was decided before is agreed on, and after what was to be told
+// later. It is for the loop.
 func (r *remote) order(m control.ToAgent) bool {
 	if !r.a.pending() {
+		r.tellLater()
 		return r.tell(m)
 	}
-	r.a.agreed(func() { r.tell(m) })
+	r.a.agreed(func() {
+		r.tellLater()
+		r.tell(m)
+	})
 	return true
+}
+
+// sendLater has m told with the next sign of life, or the next order before that.
+func (r *remote) sendLater(m control.Message, to ...int) {
+	r.a.agreed(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.later = append(r.later, control.Tell{Processes: to, Message: &m})
+	})
+}
+
+func (r *remote) hurry() { r.a.agreed(r.tellLater) }
+
+// tellLater tells what was to be told later.
+func (r *remote) tellLater() {
+	if all := r.takeLater(); len(all) > 0 {
+		r.tell(control.ToAgent{Alive: &control.Alive{Later: all}})
+	}
+}
+
+func (r *remote) takeLater() (all []control.Tell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, r.later = r.later, nil
+	return all
 }
 
 func (r *remote) startRanks(_ []int, s control.Start) { r.order(control.ToAgent{Start: &s}) }

@@ -48,6 +48,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.stayed(p, *m.Stayed)
 	case m.Traced != nil:
 		a.traced(p, *m.Traced)
+	case m.Behind != nil:
+		a.behind(*m.Behind)
 	case m.Cut != nil:
 		a.cutSeen(p, *m.Cut)
 	case m.Lost != nil:

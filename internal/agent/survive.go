@@ -51,7 +51,8 @@ type move struct {
 	came     bool        // the rank is in to, though perhaps not all of its state
 	told     func(error) // who asked for it
 	stood    time.Duration
-	planned  bool // by the policy, which knows then where the rank is
+	planned  bool           // by the policy, which knows then where the rank is
+	asking   map[*host]bool // they wait for a map, perhaps for this one; nil: none do
 }
 
 func newSurvival() survival {
@@ -395,7 +396,7 @@ func (a *Agent) came(m *move) {
 	a.survival.homes[life{m.rank, m.epoch}] = m.to.host
 	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
 	a.emitOf(m.to, events.Event{Kind: events.RankMoved, Rank: new(m.rank), Text: "it was moved", Moved: &events.Moved{From: m.from.index, Epoch: m.epoch}})
-	a.tellMembers(control.Message{Place: &control.Place{Epoch: m.epoch, Ranks: []control.Placement{{Rank: m.rank, Process: m.to.index}}}}, nil)
+	a.tellMap(m)
 }
 
 // stayed is told that a rank has not left.

@@ -94,14 +94,36 @@ type hearing struct {
 // end is the number of the next.
 func (h *hearing) end() uint64 { return h.base + h.d.Len() }
 
-// hear keeps what came over a connection: all of it, or nothing if that was given up.
-func (b *buddies) hear(from net.Conn, said []choices) error {
+// An end is that of a rank's lives up to one: what they choose from then on counts for nobody.
+type end struct {
+	epoch uint32
+	until time.Time // who tells of it is refused
+}
+
+// closeBook hears no more of choices of a life.
+func (b *buddies) closeBook(c control.Close) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.Epoch >= b.ends[c.Rank].epoch {
+		b.ends[c.Rank] = end{c.Epoch, time.Now().Add(c.For)}
+	}
+}
+
+// hear keeps what came over a connection: all of it, or nothing if that was given up. What
+// was brought has been heard before, by another agent.
+func (b *buddies) hear(from net.Conn, said []choices, brought bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, welcome := b.guests[from]; !welcome || b.closed || b.dir == "" {
 		return errors.New("the agent is not ready for choices")
 	}
 	for _, c := range said {
+		if e := b.ends[c.Rank]; c.Epoch <= e.epoch && !brought {
+			if time.Now().Before(e.until) {
+				return fmt.Errorf("rank %d goes on elsewhere: nothing that it chooses here counts", c.Rank)
+			}
+			continue
+		}
 		if err := b.hearOf(c); err != nil {
 			return err
 		}

@@ -210,3 +210,35 @@ func TestChoicesOfAFencedAgent(t *testing.T) {
 	require.Less(t, a.page.Witnessed(), a.page.Recorded())
 	b.knows(t, 0, 1, 0, 0)
 }
+
+// A rank goes on elsewhere before its process has ended: what that chooses from then on is not
+// witnessed, so that nothing that hangs on it leaves the host. What was chosen before is brought.
+func TestChoicesOfARankThatGoesOnElsewhere(t *testing.T) {
+	n := neighbours(t, 3)
+	a, b, c := n[0], n[1], n[2]
+	file := a.file(t, 4, 2)
+	a.meet(b.asBuddy())
+	a.choose(t, file, 0, 10)
+	a.witnessed(t)
+	closed := control.Close{Rank: 4, Epoch: 2, For: time.Minute}
+	b.do(control.ToAgent{Close: &closed})
+	before := a.page.Witnessed()
+	a.choose(t, file, 10, 15)
+	a.page.Wake()
+	time.Sleep(100 * time.Millisecond)
+	require.Equal(t, before, a.page.Witnessed())
+	b.knows(t, 4, 2, 0, 10)
+
+	c.do(control.ToAgent{Close: &closed}) // it may have been the buddy before
+	b.do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 1, To: c.asBuddy()}})
+	require.Equal(t, &control.Brought{Rank: 4, Agent: 1}, (<-c.told).Brought)
+	c.knows(t, 4, 2, 0, 10)
+
+	// The process has ended. The next life may have come to the same host.
+	b.do(control.ToAgent{Close: &control.Close{Rank: 4, Epoch: 2}})
+	next := a.file(t, 4, 3)
+	a.choose(t, next, 0, 5)
+	a.witnessed(t)
+	b.knows(t, 4, 2, 0, 10)
+	b.knows(t, 4, 3, 0, 5)
+}

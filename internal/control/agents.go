@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 6
+const AgentVersion = 7
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -74,6 +74,7 @@ type ToAgent struct {
 	Buddy  *Buddy    `json:",omitempty"`
 	Copy   *Copy     `json:",omitempty"`
 	Fence  *Fence    `json:",omitempty"`
+	Close  *Close    `json:",omitempty"`
 	Voters *Voters   `json:",omitempty"`
 	Over   *Over     `json:",omitempty"`
 	Leave  *Leave    `json:",omitempty"`
@@ -267,12 +268,22 @@ type Uncopied struct {
 // Fence: that agent's host is lost, and the agent is refused from now on.
 type Fence struct{ Agent int }
 
+// Close: a rank goes on elsewhere, though the process of a life of it may still run. Whoever
+// tells of choices of that life, or of one before, is refused for so long, so that nothing
+// that hangs on them leaves their host; after that they are ignored.
+type Close struct {
+	Rank  int
+	Epoch uint32 // in which that life began
+	For   time.Duration
+}
+
 // Alive is said every AliveEvery, or ten times in the Silence of Boot if that is more
 // often, so that a host which was cut off is known. In the first message of a head Term
 // is that of its election: of two heads the one with the greater was elected later. 0: it
-// was not elected.
+// was not elected. Later is what processes there are told that could wait until now.
 type Alive struct {
-	Term uint64 `json:",omitempty"`
+	Term  uint64 `json:",omitempty"`
+	Later []Tell `json:",omitempty"`
 }
 
 // How often Alive is said, and for how long nothing may be heard, unless the job says

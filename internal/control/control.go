@@ -29,7 +29,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 6
+const Version = 7
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -45,6 +45,7 @@ type Message struct {
 	Pong     *Ping     `json:",omitempty"`
 	Lost     *Lost     `json:",omitempty"`
 	Cut      *Cut      `json:",omitempty"`
+	Behind   *Behind   `json:",omitempty"`
 	Paths    *Paths    `json:",omitempty"`
 	Traced   *Traced   `json:",omitempty"`
 
@@ -156,6 +157,10 @@ type Lost struct {
 	Process int
 	Error   string
 }
+
+// Behind: messages wait until a process, this one or another, has heard of the maps that
+// there are.
+type Behind struct{ Process int }
 
 // Cut: for so long nothing has got to another process, and now its host does not answer. It
 // is said again as long as that lasts.

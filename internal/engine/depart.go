@@ -281,6 +281,7 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		m := &early{dest: -1, departs: r}
 		h.Put(m.header[:])
 		l.early = append(l.early, m)
+		e.misses()
 	case at != l:
 		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
 	case l.busyWith(r):

@@ -86,6 +86,9 @@ type Config struct {
 	// goroutine and no timer. For simulators.
 	Stepped bool
 
+	// Behind is told that a process, this one or another, has to hear of a map that it does
+	// not know, so that messages go on. It must not wait and not call back.
+	Behind func(process int)
 	// Connect asks for a connection to a process; the answer is Dial and Greet. It is
 	// called when there is a message for it and no connection, with locks
 	// held: it must not wait and not call back.
@@ -119,6 +122,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Connect == nil {
 		c.Connect = func(int) {}
+	}
+	if c.Behind == nil {
+		c.Behind = func(int) {}
 	}
 	if c.Save == nil {
 		c.Save = func(topology.Rank, topology.Rank, int) {}
@@ -157,6 +163,7 @@ type Engine struct {
 	pulling  int                        // pulls under way; guarded by polling
 	leaving  map[topology.Rank]*parting // guarded by polling
 	partings uint64                     // so far; guarded by polling
+	missed   uint32                     // learned, plus 1, when Behind was told of this process; guarded by polling
 	beyond   []uint32                   // maps that are known, above whole, ascending; guarded by polling
 	left     map[int]uint32             // by process: the newest map by which a rank has left for it; guarded by polling
 	learned  uint32                     // counts the maps that it was told, in whatever order; guarded by polling

@@ -179,6 +179,11 @@ func (g *Greeter) check(hello wire.Greeting) error {
 	case process >= len(g.e.links) || g.e.links[process] == nil:
 		return fmt.Errorf("there is no process %d", process)
 	case !g.e.sameRanks(hello):
+		if hello.Epoch < g.e.leftBut(process) {
+			g.e.links[process].lags()
+		} else {
+			g.e.misses()
+		}
 		return fmt.Errorf("process %d knows map %d, and let a rank go by map %d; this process knows map %d: one of the two has to learn of a newer map first", process, hello.Epoch, hello.Left, g.e.whole.Load())
 	case g.vouched != Anybody && process != g.vouched:
 		return &ImpostorError{Peer: g.conn.Peer(), Claimed: process, Proved: g.vouched}

@@ -67,6 +67,23 @@ func (e *Engine) learn(epoch topology.Epoch) {
 // Epoch is that of the newest map which the engine has heard of.
 func (e *Engine) Epoch() topology.Epoch { return topology.Epoch(e.epoch.Load()) }
 
+// misses notes that something waits here for a map, until one has come. Polling is held.
+func (e *Engine) misses() {
+	if now := e.learned + 1; e.missed != now {
+		e.missed = now
+		e.cfg.Behind(e.cfg.Process)
+	}
+}
+
+// lags notes that the peer sends to where a rank is no more, or cannot connect before it
+// has learned of that. Polling is held.
+func (l *link) lags() {
+	if whole := l.e.whole.Load(); whole > l.lagged {
+		l.lagged = whole
+		l.e.cfg.Behind(l.process)
+	}
+}
+
 // was notes that the rank has been where l goes; nil: here. Polling is held.
 func (p *peer) was(l *link) {
 	if !slices.Contains(p.past, l) {

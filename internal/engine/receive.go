@@ -179,8 +179,12 @@ func (l *link) stream(theirs, ours topology.Rank, epoch topology.Epoch) (*stream
 		case from.link.Load() == l && b != nil && !b.gone:
 			return b.streams.at(theirs), here
 		case uint32(epoch) > e.whole.Load():
+			e.misses()
 			return nil, ahead
-		case slices.Contains(from.past, l) || slices.Contains(to.past, nil):
+		case slices.Contains(to.past, nil):
+			l.lags()
+			return nil, before
+		case slices.Contains(from.past, l):
 			return nil, before
 		}
 	}

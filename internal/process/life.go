@@ -191,6 +191,26 @@ func (p *Process) place(m control.Place) {
 	p.engine.Place(topology.Epoch(m.Epoch), p.placements(m)...)
 }
 
+// behind notes that a process has to hear of a map. The agent tells it anyway, a little later.
+func (p *Process) behind(process int) {
+	select {
+	case p.laggards <- process:
+	default:
+	}
+}
+
+// reportBehind tells the agent who has to hear of a map, until the job ends.
+func (p *Process) reportBehind() {
+	for {
+		select {
+		case process := <-p.laggards:
+			p.agent.Send(control.Message{Behind: &control.Behind{Process: process}}) // if that fails, Receive will
+		case <-p.stopped:
+			return
+		}
+	}
+}
+
 // placements is what m changes, after it has fenced whom it says is lost.
 func (p *Process) placements(m control.Place) []engine.Placement {
 	for _, lost := range m.Lost {

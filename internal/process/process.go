@@ -59,7 +59,10 @@ type Process struct {
 	page   *witness.Page // nil unless copied: choices are to be known on another host
 	lives  chan *Life    // that begin here; never full
 	moves  *moves
-	asks   asks // for snapshots of ranks here
+
+	laggards chan int // processes that have to hear of a map
+
+	asks asks // for snapshots of ranks here
 
 	mu     sync.Mutex // guards what follows
 	ends   map[topology.Rank]bool
@@ -87,7 +90,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), laggards: make(chan int, 16), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
 	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
@@ -148,6 +151,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Save:     p.asks.add,
 		LogBytes: p.options.LogBytes,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
+		Behind:   p.behind,
 		Connect:  p.fabric.Connect,
 		Fail:     p.failed,
 		Log:      log,
@@ -203,6 +207,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
 	p.finished.Go(p.reportWhenWatched)
+	if cfg.Keep {
+		p.finished.Go(p.reportBehind)
+	}
 	if p.betweenHosts() {
 		p.finished.Go(p.reportCuts)
 	}

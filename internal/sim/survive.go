@@ -15,6 +15,7 @@ import (
 type SurviveTally struct {
 	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken, Spilled int
 	Testified, Lost, Unknown                                                                                                                  int // of hosts
+	Pressed                                                                                                                                   int // processes that had to know of a move
 	Drafts, Spared                                                                                                                            int // snapshots whose log was put in later, and those of which some was covered by then
 }
 
@@ -50,10 +51,25 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 	return nil
 }
 
+// Patient is Survive where most processes are told of a move only when a process says that
+// they have to know; of those that share memory with the one that the rank leaves, all are
+// told.
+func Patient(seed uint64, level Level, tally *SurviveTally) error {
+	s := newSurvival(seed, level, false)
+	defer s.close()
+	s.patient = rand.New(rand.NewPCG(seed, 2))
+	err := s.run()
+	*tally = sum(*tally, s.tally)
+	if err != nil {
+		return fmt.Errorf("seed %d, step %d: %w", seed, s.tally.Steps, err)
+	}
+	return nil
+}
+
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
 		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled,
-		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Drafts + b.Drafts, a.Spared + b.Spared}
+		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Pressed + b.Pressed, a.Drafts + b.Drafts, a.Spared + b.Spared}
 }
 
 const (
@@ -103,11 +119,19 @@ type survival struct {
 	ranks     []*worker
 	dials     []*dial
 	greets    []accepted
-	notices   [][]func(e *engine.Engine) // by process: what it has not been told yet
-	snapshots []snapshot                 // by rank: the last that is durable
+	notices   [][]notice // by process: what it has not been told yet
+	pressed   []bool     // by process: it has to know all of that
+	patient   *rand.Rand // draws who can wait to be told of a move; nil: all are told sometime
+	snapshots []snapshot // by rank: the last that is durable
 	quiet     bool
 	fail      error
 	tally     SurviveTally
+}
+
+// A notice is what a process is to be told of a map.
+type notice struct {
+	tell  func(e *engine.Engine)
+	waits bool // until the process is pressed, or is to be told something else
 }
 
 type accepted struct {
@@ -136,7 +160,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	}
 	s.want = undisturbed(seed, n, s.last)
 	s.engines = make([]*engine.Engine, lives)
-	s.notices = make([][]func(*engine.Engine), lives)
+	s.notices, s.pressed = make([][]notice, lives), make([]bool, lives)
 	s.snapshots = make([]snapshot, n)
 	s.choices = make([][]engine.Choice, n)
 	if s.wild && n > 2 && s.rng.IntN(2) == 0 {
@@ -183,6 +207,7 @@ func (s *survival) start(process int) *engine.Engine {
 		LogBytes: logBytes, Spill: spill{s}, Unexpected: 32 << 10,
 		Connect: func(to int) { s.dials = append(s.dials, &dial{from: process, to: to}) },
 		Fail:    func(err error) { s.fail = fmt.Errorf("process %d: %w", process, err) },
+		Behind:  s.behind,
 	}
 	if cfg.Replay {
 		cfg.LogBytes = spillFrom
@@ -205,7 +230,7 @@ func (s *survival) start(process int) *engine.Engine {
 	e.Place(max(s.whole()-1, 1), moved...)
 	for n := s.whole(); n <= s.epoch; n++ {
 		if n > 1 && !slices.ContainsFunc(s.ranks, func(w *worker) bool { return w.leaving != nil && w.by == n }) {
-			s.notices[process] = append(s.notices[process], func(e *engine.Engine) { e.Place(n) })
+			s.notices[process] = append(s.notices[process], notice{tell: func(e *engine.Engine) { e.Place(n) }})
 		}
 	}
 	return e
@@ -263,10 +288,11 @@ func (s *survival) step() error {
 		}
 	case 9, 10:
 		p := s.rng.IntN(s.processes())
-		if e := s.engines[p]; e != nil && len(s.notices[p]) > 0 {
-			f := s.notices[p][0]
+		if e := s.engines[p]; e != nil && s.tellable(p) {
+			n := s.notices[p][0]
 			s.notices[p] = s.notices[p][1:]
-			f(e)
+			s.pressed[p] = s.pressed[p] && len(s.notices[p]) > 0
+			n.tell(e)
 		}
 	case 11:
 		return s.fault()
@@ -402,13 +428,26 @@ func (s *survival) recover(w *worker) error {
 func (s *survival) tell(epoch topology.Epoch, to int, r topology.Rank, old int, lost bool) {
 	for p, e := range s.engines {
 		if e != nil && p != to {
-			s.notices[p] = append(s.notices[p], func(e *engine.Engine) {
+			waits := s.patient != nil && !s.shared && !lost && p != old && s.patient.IntN(4) > 0
+			s.notices[p] = append(s.notices[p], notice{waits: waits, tell: func(e *engine.Engine) {
 				if lost {
 					e.Fence(old)
 				}
 				e.Place(epoch, engine.Placement{Rank: r, Process: to, Lost: lost})
-			})
+			}})
 		}
+	}
+}
+
+// tellable tells whether a process is to be told what it has not been told yet.
+func (s *survival) tellable(p int) bool {
+	return s.pressed[p] && len(s.notices[p]) > 0 || slices.ContainsFunc(s.notices[p], func(n notice) bool { return !n.waits })
+}
+
+// behind is told that a process has to know a map, which may be that of a move under way.
+func (s *survival) behind(p int) {
+	if s.pressed[p] = len(s.notices[p]) > 0 || slices.ContainsFunc(s.ranks, func(w *worker) bool { return w.leaving != nil }); s.pressed[p] {
+		s.tally.Pressed++
 	}
 }
 
@@ -416,7 +455,7 @@ func (s *survival) tell(epoch topology.Epoch, to int, r topology.Rank, old int, 
 func (s *survival) nothing(epoch topology.Epoch) {
 	for p, e := range s.engines {
 		if e != nil {
-			s.notices[p] = append(s.notices[p], func(e *engine.Engine) { e.Place(epoch) })
+			s.notices[p] = append(s.notices[p], notice{tell: func(e *engine.Engine) { e.Place(epoch) }})
 		}
 	}
 }

@@ -51,6 +51,29 @@ func TestSurvive(t *testing.T) {
 	}
 }
 
+// Whoever has to know of a move is found, and so nobody else has to be told at once.
+func TestPatient(t *testing.T) {
+	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
+		t.Run(name, func(t *testing.T) {
+			var tally SurviveTally
+			usual := 150
+			if testing.Short() {
+				usual = 15
+			}
+			n := seeds.Each(t, usual, func(seed uint64) {
+				if err := Patient(seed, level, &tally); err != nil {
+					t.Fatalf("%v\n%s", err, seeds.Replay("./internal/sim", "TestPatient/"+name, seed))
+				}
+			})
+			t.Logf("%+v", tally)
+			if n >= 100 {
+				require.Positive(t, tally.Pressed)
+				require.Greater(t, tally.Moves, n)
+			}
+		})
+	}
+}
+
 func TestChanceIsReported(t *testing.T) {
 	var tally SurviveTally
 	reported := 0
