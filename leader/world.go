@@ -88,6 +88,13 @@ func (m *Machine) Takes(name string) bool {
 	return h != nil && h.well() && !h.quarantine.holds(m.now)
 }
 
+// Left says whether ranks are kept off a host: by the operator, or since they were moved off
+// it lately.
+func (m *Machine) Left(name string) bool {
+	h := m.hosts[name]
+	return h != nil && (h.cordoned || h.draining != nil || h.quarantine.holds(m.now))
+}
+
 func (m *Machine) host(name string) *host {
 	h := m.hosts[name]
 	if h == nil {

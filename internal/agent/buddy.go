@@ -51,7 +51,8 @@ type buddies struct {
 	saved   map[int]control.Saved // the last of each rank
 	due     map[int]bool          // those of them that to may not have
 	extra   []control.Copy
-	out     *haul // nil: there is none now
+	out     *haul    // nil: there is none now
+	telling net.Conn // over which chosen is told of choices; nil: there is none now
 }
 
 // newBuddies begins to listen. tell may be called by any goroutine.
@@ -251,6 +252,9 @@ func (b *buddies) meet(to control.Buddy) {
 	}
 	if b.out != nil {
 		b.out.conn.Close()
+	}
+	if b.telling != nil {
+		b.telling.Close() // whoever is slow to answer may be why there is another
 	}
 	b.rouse()
 }

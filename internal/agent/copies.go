@@ -69,6 +69,9 @@ func newParcels(c net.Conn) *parcels {
 	return &parcels{c, bufio.NewReaderSize(c, 64<<10), bufio.NewWriterSize(c, 64<<10)}
 }
 
+// raw is the connection below TLS.
+func (c *parcels) raw() net.Conn { return c.conn.(interface{ NetConn() net.Conn }).NetConn() }
+
 // send queues p and what follows it.
 func (c *parcels) send(p parcel, data []byte) error {
 	text, err := json.Marshal(p)

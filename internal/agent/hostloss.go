@@ -62,8 +62,9 @@ func (a *Agent) ofCopies(m control.FromAgent) {
 	})
 }
 
-// pairHosts tells each host its buddy: the next that is there, and a distrusted one only
-// if there is no other.
+// pairHosts tells each host its buddy: the one that it has, or the next that is there. One
+// that is distrusted it has only if there is no other, and one that was left only if all others
+// are distrusted or were left, too: what cannot be witnessed in time holds up all that leaves.
 func (a *Agent) pairHosts() {
 	if !a.survival.copied {
 		return
@@ -72,10 +73,14 @@ func (a *Agent) pairHosts() {
 		if !h.able() {
 			continue
 		}
-		var buddy *host
+		buddy := h.buddy
+		fits := func(g *host) bool { return g.able() && !a.survival.apart[[2]*host{h, g}] }
+		if buddy != nil && !fits(buddy) {
+			buddy = nil
+		}
 		for k := 1; k < len(a.hosts); k++ {
 			g := a.hosts[(i+k)%len(a.hosts)]
-			if g.able() && !a.survival.apart[[2]*host{h, g}] && (buddy == nil || buddy.Distrusted && !g.Distrusted) {
+			if fits(g) && (buddy == nil || a.worse(buddy, g)) {
 				buddy = g
 			}
 		}
@@ -92,6 +97,33 @@ func (a *Agent) pairHosts() {
 			}
 			a.tellOfCopies(h, control.ToAgent{Buddy: &told})
 		}
+	}
+}
+
+// worse tells whether g is less of a buddy than h.
+func (a *Agent) worse(g, h *host) bool {
+	if g.Distrusted != h.Distrusted {
+		return g.Distrusted
+	}
+	return a.left(g) && !a.left(h)
+}
+
+// left tells whether ranks are kept off a host.
+func (a *Agent) left(h *host) bool {
+	return a.policy != nil && a.policy.machine.Left(h.name)
+}
+
+// lookForLeft has hosts find other buddies than those that ranks are kept off since.
+func (a *Agent) lookForLeft() {
+	var now []string
+	for _, h := range a.hosts {
+		if h.able() && a.left(h) {
+			now = append(now, h.name)
+		}
+	}
+	if !slices.Equal(now, a.policy.left) {
+		a.policy.left = now
+		a.pairHosts()
 	}
 }
 

@@ -41,6 +41,8 @@ type policy struct {
 	machines   map[string]string // of hosts
 	slots      map[string]int    // of hosts, as last told
 
+	left []string // hosts that ranks are kept off
+
 	detours []*detour // under way
 
 	gmond *gmond // nil: nothing is reported to one
@@ -223,6 +225,7 @@ func (a *Agent) tickPolicy() {
 		a.tellGmond()
 	}
 	a.tellPolicy(leader.Tick{})
+	a.lookForLeft()
 }
 
 // tellHosts tells the policy of hosts, and how many processes each has: it places ranks

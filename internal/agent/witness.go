@@ -224,7 +224,10 @@ func (w *testimony) end() {
 
 func (w *testimony) hangUp() {
 	if w.line != nil {
-		w.b.dismiss(w.line.conn.(interface{ NetConn() net.Conn }).NetConn())
+		w.b.mu.Lock()
+		w.b.telling = nil
+		w.b.mu.Unlock()
+		w.b.dismiss(w.line.raw())
 		w.line = nil
 	}
 }
@@ -270,6 +273,9 @@ func (w *testimony) tell() {
 	}
 }
 
+// errStale: there is another buddy.
+var errStale = errors.New("it is not told any more")
+
 func (w *testimony) tellAll() (recorded uint64, err error) {
 	if w.line == nil {
 		conn, err := w.b.callFor(w.to.to)
@@ -277,6 +283,13 @@ func (w *testimony) tellAll() (recorded uint64, err error) {
 			return 0, err
 		}
 		w.line = conn
+		w.b.mu.Lock()
+		stale := w.b.chosen.turn != w.to.turn
+		w.b.telling = conn.raw()
+		w.b.mu.Unlock()
+		if stale {
+			return 0, errStale
+		}
 	}
 	recorded, all, err := w.gather()
 	if err != nil {
@@ -484,7 +497,7 @@ func (b *buddies) bringOnce(c control.Copy) error {
 	if err != nil {
 		return err
 	}
-	defer b.dismiss(line.conn.(interface{ NetConn() net.Conn }).NetConn())
+	defer b.dismiss(line.raw())
 	return line.testify(all, chosen{Brought: true, Rank: c.Rank, Agent: b.identity.Name().Index})
 }
 

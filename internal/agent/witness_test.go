@@ -211,6 +211,26 @@ func TestChoicesOfAFencedAgent(t *testing.T) {
 	b.knows(t, 0, 1, 0, 0)
 }
 
+// A buddy that does not answer is waited for no longer once there is another.
+func TestChoicesOfASlowBuddyGoElsewhere(t *testing.T) {
+	n := neighbours(t, 3)
+	a, b, c := n[0], n[1], n[2]
+	file := a.file(t, 0, 1)
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	b.mu.Lock() // it hears nothing
+	defer b.mu.Unlock()
+	a.choose(t, file, 0, 10)
+	a.page.Wake()
+	time.Sleep(50 * time.Millisecond)
+	require.Less(t, a.page.Witnessed(), a.page.Recorded())
+	since := time.Now()
+	a.meet(c.asBuddy())
+	a.witnessed(t)
+	require.Less(t, time.Since(since), carryTime, "for so long the first would be waited for")
+	c.knows(t, 0, 1, 0, 10)
+}
+
 // A rank goes on elsewhere before its process has ended: what that chooses from then on is not
 // witnessed, so that nothing that hangs on it leaves the host. What was chosen before is brought.
 func TestChoicesOfARankThatGoesOnElsewhere(t *testing.T) {
