@@ -291,6 +291,51 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 	}
 }
 
+// A host keeps its buddy as long as that will do: not one that ranks are kept off while there is
+// another, and a distrusted one last.
+func TestBuddiesThatWillDo(t *testing.T) {
+	a, _ := surviving(1, 1, 1, 1)
+	a.survival.copied = true
+	a.buddies = neighbours(t, 1)[0].buddies
+	var places []topology.Place
+	for _, p := range a.processes {
+		places = append(places, p.place())
+	}
+	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New(places)),
+		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+	for _, h := range a.hosts {
+		a.tellPolicy(leader.HostJoined{Host: h.name, Slots: 1, Trusted: true})
+	}
+	buddies := func() (all string) {
+		for _, h := range a.hosts {
+			if h.buddy == nil {
+				all += "-"
+			} else {
+				all += h.buddy.name
+			}
+		}
+		return all
+	}
+	a.pairHosts()
+	require.Equal(t, "bcda", buddies(), "the next")
+	a.tellPolicy(leader.Cordon{Host: "b", Ref: "1"})
+	a.lookForLeft()
+	require.Equal(t, "ccda", buddies())
+	require.Len(t, a.survival.witnesses[a.hosts[0]], 2, "who had b before is known there, too")
+	a.tellPolicy(leader.Uncordon{Host: "b", Ref: "2"})
+	a.lookForLeft()
+	require.Equal(t, "ccda", buddies(), "what is kept is kept")
+	a.hosts[2].lost = true
+	a.pairHosts()
+	require.Equal(t, "bd", buddies()[:2])
+	a.hosts[3].Distrusted = true
+	a.pairHosts()
+	require.Equal(t, "ba", buddies()[:2])
+	a.tellPolicy(leader.Cordon{Host: "a", Ref: "3"})
+	a.lookForLeft()
+	require.Equal(t, "ba", buddies()[:2], "better than one that is distrusted")
+}
+
 // Slurm kills what is on the nodes when srun ends, and that may be heard of first, even of all.
 func TestTheEndOfSrunIsWhy(t *testing.T) {
 	for _, known := range []bool{true, false} {
