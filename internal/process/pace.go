@@ -53,8 +53,14 @@ func (p *pace) turn(now time.Time) time.Time {
 	return now.Add(now.Truncate(p.every).Add(p.every).Sub(now.Round(0)))
 }
 
-// patience is how long a log is waited for.
-func (p *pace) patience() time.Duration { return p.every / 2 }
+// patience is how long a log is waited for. Somebody who can keep no more has the rest on disk
+// meanwhile, and is better off so than if the whole log had first to be sent to another host.
+func (p *pace) patience() time.Duration {
+	if p.urgent {
+		return p.every / 4
+	}
+	return p.every / 2
+}
 
 // asked is told that rank from wants a snapshot, which would spare it so many bytes; 0: it
 // can keep no more.
@@ -81,7 +87,7 @@ func (p *pace) take(state int64, log []engine.LoggedTo, now time.Time) (waits []
 		p.next = p.next.Add(p.every / 4)
 	}
 	p.byAnswer = false
-	if p.urgent || p.skip > 0 {
+	if p.skip > 0 {
 		p.skip = max(p.skip-1, 0)
 		return nil
 	}
@@ -111,7 +117,7 @@ func (p *pace) over(waits, left []engine.LoggedTo, since, now time.Time) bool {
 	case is <= max(logWorth, was/16):
 		p.failed = 0
 		return true
-	case !p.urgent && now.Sub(since) < p.patience():
+	case now.Sub(since) < p.patience():
 		return false
 	case is <= was/2:
 		p.failed = 0

@@ -34,7 +34,7 @@ func TestALogIsWaitedForIfThatSparesMuch(t *testing.T) {
 		{"much was", 0, log(to(1, 1<<20), to(2, 2<<20)), nil, log(to(1, 1<<20), to(2, 2<<20))},
 		{"much to one", 0, log(to(1, 1<<20), to(2, 1000)), nil, log(to(1, 1<<20))},
 		{"little beside the state", 100 << 20, log(to(1, 1<<20)), nil, nil},
-		{"somebody can keep no more", 0, log(to(1, 1<<20)), log(to(7, 0)), nil},
+		{"somebody can keep no more", 0, log(to(1, 1<<20)), log(to(7, 0)), log(to(1, 1<<20))},
 		{"a receiver waits for more", 0, log(to(1, 1<<20), to(2, 1<<20)), log(to(1, 10<<20)), log(to(2, 1<<20))},
 		{"a receiver waits for less", 0, log(to(1, 1<<20)), log(to(1, 200<<10)), log(to(1, 1<<20))},
 	}
@@ -78,8 +78,9 @@ func TestAWaitEnds(t *testing.T) {
 	p.asked(1, 30<<20, clock(2.5))
 	require.True(t, p.over(waits, log(to(1, 10<<20)), clock(2), clock(2.6)), "it waits for a rank that waits for it, for more")
 	p = begin()
-	p.asked(9, 0, clock(2.5))
-	require.True(t, p.over(waits, waits, clock(2), clock(2.6)), "somebody can keep no more")
+	p.asked(9, 0, clock(2.1))
+	require.False(t, p.over(waits, waits, clock(2), clock(2.4)))
+	require.True(t, p.over(waits, waits, clock(2), clock(2.5)), "somebody can keep no more")
 }
 
 // A wait that spares nothing is tried again later and later.
