@@ -100,7 +100,7 @@ func (h *head) accept() {
 			c.Close()
 			return
 		}
-		insist(c)
+		persist(c)
 		h.wg.Go(func() {
 			defer h.forget(c)
 			conn, index, err := h.admit(c)

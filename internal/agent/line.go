@@ -121,7 +121,7 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	insist(raw)
+	persist(raw)
 	config := d.identity.TLS()
 	if d.boot.Outlive {
 		config.NextProtos = []string{control.ProtocolHead}

@@ -285,7 +285,7 @@ func dialDoor(ctx context.Context, own *identity.Identity, protocol, addr string
 	if err != nil {
 		return nil, err
 	}
-	insist(raw)
+	persist(raw)
 	config := own.TLS()
 	config.NextProtos = []string{protocol}
 	conn := tls.Client(raw, config)
