@@ -191,10 +191,10 @@ func (p *Process) place(m control.Place) {
 	p.engine.Place(topology.Epoch(m.Epoch), p.placements(m)...)
 }
 
-// behind notes that a process has to hear of a map. The agent tells it anyway, a little later.
-func (p *Process) behind(process int) {
+// lags notes that a process has to hear of a map. The agent tells it anyway, a little later.
+func (p *Process) lags(process int) {
 	select {
-	case p.laggards <- process:
+	case p.behind <- process:
 	default:
 	}
 }
@@ -203,7 +203,7 @@ func (p *Process) behind(process int) {
 func (p *Process) reportBehind() {
 	for {
 		select {
-		case process := <-p.laggards:
+		case process := <-p.behind:
 			p.agent.Send(control.Message{Behind: &control.Behind{Process: process}}) // if that fails, Receive will
 		case <-p.stopped:
 			return

@@ -59,10 +59,8 @@ type Process struct {
 	page   *witness.Page // nil unless copied: choices are to be known on another host
 	lives  chan *Life    // that begin here; never full
 	moves  *moves
-
-	laggards chan int // processes that have to hear of a map
-
-	asks asks // for snapshots of ranks here
+	behind chan int // processes that have to hear of a map
+	asks   asks     // for snapshots of ranks here
 
 	mu     sync.Mutex // guards what follows
 	ends   map[topology.Rank]bool
@@ -90,7 +88,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), laggards: make(chan int, 16), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), behind: make(chan int, 16), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
 	if err := p.join(filepath.Dir(socket), extra); err != nil {
 		agent.Close()
 		return nil, err
@@ -151,7 +149,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Save:     p.asks.add,
 		LogBytes: p.options.LogBytes,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
-		Behind:   p.behind,
+		Behind:   p.lags,
 		Connect:  p.fabric.Connect,
 		Fail:     p.failed,
 		Log:      log,

@@ -41,14 +41,7 @@ const (
 // its ranks are moved, and at level Crashes killed, at random; several at once. It
 // checks that each rank ends with the same bits as in a run without faults.
 func Survive(seed uint64, level Level, tally *SurviveTally) error {
-	s := newSurvival(seed, level, false)
-	defer s.close()
-	err := s.run()
-	*tally = sum(*tally, s.tally)
-	if err != nil {
-		return fmt.Errorf("seed %d, step %d: %w", seed, s.tally.Steps, err)
-	}
-	return nil
+	return newSurvival(seed, level, false).job(tally)
 }
 
 // Patient is Survive where most processes are told of a move only when a process says that
@@ -56,12 +49,17 @@ func Survive(seed uint64, level Level, tally *SurviveTally) error {
 // told.
 func Patient(seed uint64, level Level, tally *SurviveTally) error {
 	s := newSurvival(seed, level, false)
-	defer s.close()
 	s.patient = rand.New(rand.NewPCG(seed, 2))
+	return s.job(tally)
+}
+
+// job runs it to its end.
+func (s *survival) job(tally *SurviveTally) error {
+	defer s.close()
 	err := s.run()
 	*tally = sum(*tally, s.tally)
 	if err != nil {
-		return fmt.Errorf("seed %d, step %d: %w", seed, s.tally.Steps, err)
+		return fmt.Errorf("seed %d, step %d: %w", s.seed, s.tally.Steps, err)
 	}
 	return nil
 }

@@ -10,68 +10,59 @@ import (
 	"github.com/mpiv/mpiv/internal/seeds"
 )
 
-func TestSurvive(t *testing.T) {
-	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
-		t.Run(name, func(t *testing.T) {
-			var tally SurviveTally
-			usual := 300
-			if testing.Short() {
-				usual = 30
-			}
-			n := seeds.Each(t, usual, func(seed uint64) {
-				if err := Survive(seed, level, &tally); err != nil {
-					t.Fatalf("%v\n%s", err, seeds.Replay("./internal/sim", "TestSurvive/"+name, seed))
-				}
-			})
-			t.Logf("%+v", tally)
-			if n < 100 {
-				return
-			}
-			require.Positive(t, tally.Iterations)
-			require.Positive(t, tally.Cuts)
-			require.Positive(t, tally.Moves)
-			require.Positive(t, tally.Overtaken)
-			if level == Moves {
-				require.Positive(t, tally.Undone)
-				return
-			}
-			require.Positive(t, tally.Covered)
-			require.Positive(t, tally.Together)
-			require.Positive(t, tally.Replayed)
-			require.Positive(t, tally.Leaving)
-			require.Positive(t, tally.Spilled)
-			require.Positive(t, tally.FromStart)
-			require.Positive(t, tally.Testified)
-			require.Positive(t, tally.Lost)
-			require.Positive(t, tally.Unknown)
-			require.Positive(t, tally.Spared)
-			require.Greater(t, tally.Drafts, tally.Spared)
-			require.Greater(t, tally.Recoveries, tally.FromStart)
-		})
+// levels runs jobs at each level, from so many seeds or a tenth of them, and has check look at
+// what happened if that is much.
+func levels(t *testing.T, usual int, run func(seed uint64, level Level, tally *SurviveTally) error, check func(t *testing.T, level Level, n int, tally SurviveTally)) {
+	if testing.Short() {
+		usual /= 10
 	}
-}
-
-// Whoever has to know of a move is found, and so nobody else has to be told at once.
-func TestPatient(t *testing.T) {
 	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
 		t.Run(name, func(t *testing.T) {
 			var tally SurviveTally
-			usual := 150
-			if testing.Short() {
-				usual = 15
-			}
 			n := seeds.Each(t, usual, func(seed uint64) {
-				if err := Patient(seed, level, &tally); err != nil {
-					t.Fatalf("%v\n%s", err, seeds.Replay("./internal/sim", "TestPatient/"+name, seed))
+				if err := run(seed, level, &tally); err != nil {
+					t.Fatalf("%v\n%s", err, seeds.Replay("./internal/sim", t.Name(), seed))
 				}
 			})
 			t.Logf("%+v", tally)
 			if n >= 100 {
-				require.Positive(t, tally.Pressed)
-				require.Greater(t, tally.Moves, n)
+				check(t, level, n, tally)
 			}
 		})
 	}
+}
+
+func TestSurvive(t *testing.T) {
+	levels(t, 300, Survive, func(t *testing.T, level Level, _ int, tally SurviveTally) {
+		require.Positive(t, tally.Iterations)
+		require.Positive(t, tally.Cuts)
+		require.Positive(t, tally.Moves)
+		require.Positive(t, tally.Overtaken)
+		if level == Moves {
+			require.Positive(t, tally.Undone)
+			return
+		}
+		require.Positive(t, tally.Covered)
+		require.Positive(t, tally.Together)
+		require.Positive(t, tally.Replayed)
+		require.Positive(t, tally.Leaving)
+		require.Positive(t, tally.Spilled)
+		require.Positive(t, tally.FromStart)
+		require.Positive(t, tally.Testified)
+		require.Positive(t, tally.Lost)
+		require.Positive(t, tally.Unknown)
+		require.Positive(t, tally.Spared)
+		require.Greater(t, tally.Drafts, tally.Spared)
+		require.Greater(t, tally.Recoveries, tally.FromStart)
+	})
+}
+
+// Whoever has to know of a move is found, and so nobody else has to be told at once.
+func TestPatient(t *testing.T) {
+	levels(t, 150, Patient, func(t *testing.T, _ Level, n int, tally SurviveTally) {
+		require.Positive(t, tally.Pressed)
+		require.Greater(t, tally.Moves, n)
+	})
 }
 
 func TestChanceIsReported(t *testing.T) {
