@@ -150,6 +150,13 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 		b.resume(&c.Streams[i])
 	}
 	e.placeAll(moved)
+	for i := range c.Unread {
+		if u := &c.Unread[i]; u.Body == nil { // who offered it has to know where to offer it again
+			if l := e.peers[u.Header.Source].link.Load(); l != nil && l != e.limbo {
+				l.lags()
+			}
+		}
+	}
 	e.learn(epoch)
 	return b, nil
 }

@@ -87,7 +87,7 @@ type link struct {
 	starting   []pull
 	early      []*early // messages by a map that is not known here yet
 	earlyBytes int
-	lagged     uint32        // the newest map known here when Behind was told of the peer
+	lagged     uint32        // the newest map heard of here when Behind was told of the peer
 	departs    []wire.Header // Departs of ranks that the peer wants to let go, when what is half sent to them has been
 	pulls      []*op         // under way, by id
 	freePulls  []uint32

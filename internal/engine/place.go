@@ -78,8 +78,8 @@ func (e *Engine) misses() {
 // lags notes that the peer sends to where a rank is no more, or cannot connect before it
 // has learned of that. Polling is held.
 func (l *link) lags() {
-	if whole := l.e.whole.Load(); whole > l.lagged {
-		l.lagged = whole
+	if newest := l.e.epoch.Load(); newest > l.lagged { // by which a rank may have left, though the agent has not told it yet
+		l.lagged = newest
 		l.e.cfg.Behind(l.process)
 	}
 }

@@ -99,4 +99,5 @@ func TestSurviveAgain(t *testing.T) {
 	} {
 		require.NoError(t, Survive(again.seed, again.level, &tally))
 	}
+	require.NoError(t, Patient(2037, Moves, &tally)) // who had offered a message to a rank that left was not told where to offer it again
 }
