@@ -228,6 +228,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		{lab.Options{Networks: []lab.Network{{Name: "lan", Rate: 5}}}, "it must be from"},
 		{lab.Options{Networks: []lab.Network{{Name: "lan", Rate: -1}}}, "it must be from"},
 		{lab.Options{Networks: []lab.Network{{Name: "lan", Queue: 100}}}, "must hold two frames"},
+		{lab.Options{Queue: 100}, "network lan: a queue of 100 bytes: it must hold two frames"},
 		{lab.Options{Networks: []lab.Network{{Name: "home", Behind: "lan"}}}, "no public network"},
 		{lab.Options{Hosts: make([]lab.Host, 2000)}, "a lab has at most"},
 		{lab.Options{Congestion: "nonesuch"}, `congestion control "nonesuch" on host X: `},

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ type Options struct {
 	Hosts []Host
 	// Networks between them. None means lan and san.
 	Networks []Network
+	// Queue is that of networks that name none. Zero means 1 500 000 bytes: a thousand full
+	// frames, as Linux has.
+	Queue int
 	// Congestion is the congestion control of TCP on all hosts, such as "reno". Of those
 	// that the kernel has, some may be set in a lab:
 	// /proc/sys/net/ipv4/tcp_allowed_congestion_control. Empty means this machine's.
@@ -35,7 +39,7 @@ type Network struct {
 	// Rate of each host's cable, each way. Zero means unshaped.
 	Rate Rate
 	// Queue is how many bytes wait at each end of a cable before frames are
-	// dropped. Zero means 1 500 000: a thousand full frames, as Linux has.
+	// dropped. Zero means that of the lab.
 	Queue int
 	// Behind makes the network private: a router of the network's name stands
 	// between it and the network named here, and hides its hosts behind its own
@@ -57,7 +61,7 @@ func (o Options) withDefaults() Options {
 	o.Networks = slices.Clone(o.Networks)
 	for i := range o.Networks {
 		if o.Networks[i].Queue == 0 {
-			o.Networks[i].Queue = defaultQueue
+			o.Networks[i].Queue = cmp.Or(o.Queue, defaultQueue)
 		}
 	}
 	first := []string{o.Networks[0].Name}

@@ -97,11 +97,12 @@ func TestOptions(t *testing.T) {
 			{Name: "Z", Networks: []string{"lan", "san"}},
 		},
 		Networks: []lab.Network{
-			{Name: "lan", Rate: 100 * lab.Mbit, Queue: 3000},
-			{Name: "san", Rate: lab.Gbit, Queue: 3000},
-			{Name: "home", Rate: 20 * lab.Mbit, Queue: 3000, Behind: "lan"},
-			{Name: "wan", Queue: 3000},
+			{Name: "lan", Rate: 100 * lab.Mbit},
+			{Name: "san", Rate: lab.Gbit},
+			{Name: "home", Rate: 20 * lab.Mbit, Behind: "lan"},
+			{Name: "wan"},
 		},
+		Queue: 3000,
 	}, o)
 	t.Setenv("SHELL", "/bin/my-shell")
 	o, words, err = parse([]string{"--san", "none"})

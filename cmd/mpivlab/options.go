@@ -22,7 +22,6 @@ func parse(args []string) (o lab.Options, words []string, err error) {
 	lan := lab.Network{Name: "lan", Rate: 100 * lab.Mbit}
 	san := &member{network: lab.Network{Name: "san", Rate: lab.Gbit}}
 	var others []member
-	queue := 0
 
 	f := flag.NewFlagSet("mpivlab", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // the error is returned, too
@@ -56,8 +55,8 @@ func parse(args []string) (o lab.Options, words []string, err error) {
 	})
 	f.StringVar(&o.Congestion, "congestion", "", "")
 	f.Func("queue", "", func(s string) error {
-		queue, err = strconv.Atoi(s)
-		if err != nil || queue < 1 {
+		o.Queue, err = strconv.Atoi(s)
+		if err != nil || o.Queue < 1 {
 			return errors.New("write a number of bytes, such as 1500000")
 		}
 		return nil
@@ -95,9 +94,6 @@ func parse(args []string) (o lab.Options, words []string, err error) {
 			on[h] = append(on[h], m.network.Name)
 			hidden[h] = hidden[h] || m.network.Behind != ""
 		}
-	}
-	for i := range o.Networks {
-		o.Networks[i].Queue = queue
 	}
 	for _, name := range names {
 		networks := on[name]

@@ -24,10 +24,7 @@ type stage struct {
 }
 
 func (d *desk) stage() (*stage, error) {
-	l, err := lab.New(lab.Options{
-		Networks:   []lab.Network{{Name: "lan", Rate: 100 * lab.Mbit, Queue: d.queue}, {Name: "san", Rate: lab.Gbit, Queue: d.queue}},
-		Congestion: d.congestion,
-	})
+	l, err := lab.New(lab.Options{Queue: d.queue, Congestion: d.congestion})
 	if err != nil {
 		return nil, err
 	}

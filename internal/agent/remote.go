@@ -167,12 +167,19 @@ func (r *remote) order(m control.ToAgent) bool {
 	return true
 }
 
+// laterMost is how much is told later at most.
+const laterMost = 256
+
 // sendLater has m told with the next sign of life, or the next order before that.
 func (r *remote) sendLater(m control.Message, to ...int) {
 	r.a.agreed(func() {
 		r.mu.Lock()
-		defer r.mu.Unlock()
 		r.later = append(r.later, control.Tell{Processes: to, Message: &m})
+		many := len(r.later) > laterMost
+		r.mu.Unlock()
+		if many {
+			r.tellLater()
+		}
 	})
 }
 
