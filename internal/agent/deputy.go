@@ -339,21 +339,26 @@ func (d *deputy) do(m control.ToAgent) {
 			s.Process = c.index
 			d.tell(c.index, control.Message{Start: &s})
 		}
-	case m.Tell != nil && m.Tell.Message != nil:
-		for _, p := range m.Tell.Processes {
-			d.tell(p, *m.Tell.Message)
-		}
+	case m.Tell != nil:
+		d.tellAll(*m.Tell)
 	case m.Alive != nil:
 		for _, t := range m.Alive.Later {
-			for _, p := range t.Processes {
-				d.tell(p, *t.Message)
-			}
+			d.tellAll(t)
 		}
 	case m.Kill != nil:
 		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
 	case m.Input != nil && d.input != nil:
 		d.books.input(m.Input.Process, len(m.Input.Data))
 		d.input.add(m.Input.Data, m.Input.End)
+	}
+}
+
+func (d *deputy) tellAll(t control.Tell) {
+	if t.Message == nil {
+		return
+	}
+	for _, p := range t.Processes {
+		d.tell(p, *t.Message)
 	}
 }
 
