@@ -30,8 +30,8 @@ const (
 // readHost tells the owner how this host does, until the crew closes. copies is who carries
 // copies of snapshots from here and to here; nil: nobody does.
 func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
-	s := hostsensor.NewSampler(hostsensor.Options{})
 	var quota hostsensor.Quota
+	s := hostsensor.NewSampler(hostsensor.Options{Throttle: &quota})
 	var last control.HostReading // but for its traffic
 	short := 0                   // readings in a row
 	tick := time.NewTicker(readingEvery)

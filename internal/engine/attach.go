@@ -134,7 +134,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 		l.askDepart(r)
 	}
 	e.refreshActive(l)
-	e.armed.Store(false)
+	e.disarm()
 	l.pump()
 	select {
 	case e.ready <- struct{}{}:

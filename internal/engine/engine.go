@@ -154,6 +154,7 @@ type Engine struct {
 	bufs     buffers        // has its own lock
 	ready    chan struct{}  // tells watch that there is a connection to look after
 	woken    chan struct{}  // tells watch that something came
+	roused   chan struct{}  // tells watch, while it dozes, that the engine is at rest no more
 	wakeMe   func()         // wake, made once
 	stop     chan struct{}  // closed by Close
 	done     sync.WaitGroup // of watch
@@ -177,6 +178,7 @@ type Engine struct {
 	patient atomic.Int32            // and those that are patient
 	waitIDs atomic.Uint64
 	armed   atomic.Bool // every connection is, and none has called since
+	dozing  atomic.Bool // watch does not tick
 	closed  atomic.Bool
 	dials   atomic.Int32 // links that are being dialed
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
@@ -211,7 +213,7 @@ type peer struct {
 
 // New makes the engine of one process. Close ends it.
 func New(cfg Config) *Engine {
-	e := &Engine{cfg: cfg.withDefaults(), ready: make(chan struct{}, 1), woken: make(chan struct{}, 1), stop: make(chan struct{}), dead: make(chan struct{})}
+	e := &Engine{cfg: cfg.withDefaults(), ready: make(chan struct{}, 1), woken: make(chan struct{}, 1), roused: make(chan struct{}, 1), stop: make(chan struct{}), dead: make(chan struct{})}
 	size := 0
 	for _, ranks := range cfg.Processes {
 		for _, r := range ranks {

@@ -271,18 +271,24 @@ func TestManyRanksInOneProcessTalkToOthers(t *testing.T) {
 }
 
 // A message that was started leaves soon, also if its sender computes from then
-// on, and its receiver sleeps.
+// on, and its receiver sleeps; and if both had nothing to do before, so that nobody
+// looked at the connection any more.
 func TestAStartedMessageLeavesWhileItsSenderComputes(t *testing.T) {
 	for name, listen := range networks {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return listen(t, p) }, 1, 1)
-			for round := range 3 {
+			for round := range 6 {
 				got := make(chan error, 1)
 				go func() {
 					_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, make([]byte, 8))
 					got <- err
 				}()
 				time.Sleep(20 * time.Millisecond) // it sleeps
+				if round%2 == 1 {
+					for p, e := range w.engines {
+						require.Eventually(t, e.Dozing, 10*time.Second, time.Millisecond, "process %d has nothing to do, and yet looks", p)
+					}
+				}
 				w.boxes[0].Isend(engine.Match{Peer: 1}, make([]byte, 8), engine.Standard)
 				select {
 				case err := <-got:

@@ -284,6 +284,7 @@ func (l *link) want() {
 // attend has the next poll call pump.
 func (l *link) attend() {
 	l.attention.Set(true)
+	l.e.rouse()
 }
 
 // own gives x a copy of body.

@@ -198,7 +198,7 @@ func (e *Engine) pollAll() (moved bool) {
 		}
 	}
 	if moved && e.armed.Load() {
-		e.armed.Store(false)
+		e.disarm()
 	}
 	return moved
 }
@@ -323,6 +323,12 @@ func (e *Engine) arm() {
 	}
 }
 
+// disarm notes that not every connection calls wake any more.
+func (e *Engine) disarm() {
+	e.armed.Store(false)
+	e.rouse()
+}
+
 // wake is called by a connection on which something has come.
 func (e *Engine) wake() {
 	e.armed.Store(false)
@@ -332,9 +338,22 @@ func (e *Engine) wake() {
 	}
 }
 
+// rouse has watch look at the connections again now and then. Who calls it has just
+// stored what watch is to see.
+func (e *Engine) rouse() {
+	barrier.Light()
+	if e.dozing.Load() {
+		select {
+		case e.roused <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // watch looks after the connections while no caller does. It polls when one of
 // them calls wake, and arms them when nobody has polled for a while, so that
-// others, and who sleeps here, are not held up by a program that computes.
+// others, and who sleeps here, are not held up by a program that computes. While
+// nothing at all happens it dozes: an idle process costs its host nothing.
 func (e *Engine) watch() {
 	select {
 	case <-e.ready:
@@ -342,17 +361,29 @@ func (e *Engine) watch() {
 		return
 	}
 	const (
-		pace = 5 * time.Millisecond
-		few  = 16 // polls in it, of a program that does not talk
+		pace  = 5 * time.Millisecond
+		few   = 16 // polls in it, of a program that does not talk
+		quiet = 20 // ticks at which there was nothing to do, before it dozes
 	)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
+	idle := 0
+	rise := func() {
+		idle = 0
+		if e.dozing.Load() {
+			e.dozing.Store(false)
+			tick.Reset(pace)
+		}
+	}
 	for last := uint32(0); ; {
 		select {
+		case <-e.roused:
+			rise()
+			continue
 		case <-e.woken:
+			rise()
 			e.Progress()
-			quiet := atomic.LoadUint32(&e.polls)-last < few
-			if quiet && e.patient.Load() != 0 && e.tryPolling() {
+			if atomic.LoadUint32(&e.polls)-last < few && e.patient.Load() != 0 && e.tryPolling() {
 				e.pollWhile()
 				e.arm()
 				e.polling.Unlock()
@@ -367,10 +398,17 @@ func (e *Engine) watch() {
 		}
 		polls := atomic.LoadUint32(&e.polls)
 		if polls != last { // somebody else polls
-			last = polls
+			last, idle = polls, 0
 			continue
 		}
-		if e.armed.Load() && !e.attention() || !e.tryPolling() {
+		if e.atRest() {
+			if idle++; idle >= quiet {
+				e.doze(tick)
+			}
+			continue
+		}
+		idle = 0
+		if !e.tryPolling() {
 			continue
 		}
 		e.pollWhile()
@@ -379,14 +417,29 @@ func (e *Engine) watch() {
 	}
 }
 
-// attention tells whether a link has something to do besides what comes.
-func (e *Engine) attention() bool {
+// atRest tells whether every connection calls wake, and no link has something to do
+// besides what comes.
+func (e *Engine) atRest() bool {
+	if !e.armed.Load() {
+		return false
+	}
 	for _, l := range *e.active.Load() {
 		if l.attention.Get() {
-			return true
+			return false
 		}
 	}
-	return false
+	return true
+}
+
+// doze stops the tick until somebody rouses watch.
+func (e *Engine) doze(tick *time.Ticker) {
+	e.dozing.Store(true)
+	barrier.Heavy()
+	if e.atRest() {
+		tick.Stop()
+	} else {
+		e.dozing.Store(false)
+	}
 }
 
 // A wait is a call that sleeps, for who asks.

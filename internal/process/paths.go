@@ -18,9 +18,11 @@ type course struct {
 	network        topology.Class
 }
 
-// reportPaths sends readings of the paths to other hosts, until the job ends.
+// reportPaths sends readings of the paths to other hosts, until the job ends. While no
+// rank lives here there is little to see, and it looks seldom.
 func (p *Process) reportPaths() {
-	tick := time.NewTicker(path.Look)
+	pace := path.Look
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	courses := map[int]*course{}
 	last := time.Now()
@@ -48,6 +50,13 @@ func (p *Process) reportPaths() {
 		}
 		over := now.Sub(told)
 		told = now
+		before := pace
+		if pace = path.Look; len(p.engine.Local()) == 0 {
+			pace = p.options.Paths
+		}
+		if pace != before {
+			tick.Reset(pace)
+		}
 		for _, l := range p.fabric.Links() {
 			if courses[l.Process] == nil {
 				courses[l.Process] = &course{}

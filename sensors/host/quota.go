@@ -12,6 +12,7 @@ type Quota struct {
 	groups ThrottleCounter // nil: this process's
 	at     time.Time
 	held   time.Duration
+	err    error // of reading it
 }
 
 // Held is the share since it was last asked, 0 to 1: 0 the first time, and where nothing tells.
@@ -19,8 +20,8 @@ func (q *Quota) Held(now time.Time) float64 {
 	if q.groups == nil {
 		q.groups = &controlGroups{root: os.DirFS("/")}
 	}
-	held, err := q.groups.Throttled()
-	if err != nil {
+	var held time.Duration
+	if held, q.err = q.groups.Throttled(); q.err != nil {
 		q.at = time.Time{}
 		return 0
 	}
@@ -32,3 +33,6 @@ func (q *Quota) Held(now time.Time) float64 {
 	}
 	return min(1, float64(held-before)/float64(passed))
 }
+
+// Throttled is what Held last read, for a Sampler that need not read it again.
+func (q *Quota) Throttled() (time.Duration, error) { return q.held, q.err }

@@ -23,9 +23,14 @@ func TestQuota(t *testing.T) {
 	require.Equal(t, 1., held(time.Second), "no share is more than all")
 	require.Zero(t, held(-time.Second), "another group")
 	require.InDelta(t, 0.25, held(25*time.Millisecond), 1e-9)
+	read, err := q.Throttled()
+	require.NoError(t, err)
+	require.Equal(t, f.throttle, read)
 
 	f.broken = map[Source]error{Throttle: errors.New("no such file")}
 	require.Zero(t, held(0))
+	_, err = q.Throttled()
+	require.ErrorIs(t, err, f.broken[Throttle])
 	f.broken = nil
 	require.Zero(t, held(50*time.Millisecond), "from then on")
 	require.InDelta(t, 0.5, held(50*time.Millisecond), 1e-9)
