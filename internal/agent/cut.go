@@ -172,5 +172,5 @@ func pairNames(pairs [][2]string, host string) (text string) {
 // hearsOf tells whether the agent of h was heard of lately.
 func (a *Agent) hearsOf(h *host, now time.Time) bool {
 	r, elsewhere := h.place.(*remote)
-	return !elsewhere || now.Sub(time.Unix(0, r.ear.at.Load())) < agentsHeard
+	return !elsewhere || r.ear.heard() < agentsHeard
 }

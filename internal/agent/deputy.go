@@ -226,6 +226,7 @@ func (d *deputy) serve() {
 
 // heed does what the head says until the connection ends.
 func (d *deputy) heed(l *line) {
+	l.conn.excuse = func() bool { return d.office.bears(l) }
 	l.conn.wait(d.boot.Silence)
 	for {
 		m, err := l.to.Receive()

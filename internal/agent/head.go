@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -42,10 +43,13 @@ type head struct {
 
 	refused int // owned by the Agent's loop
 
-	mu      sync.Mutex // guards what follows
-	conns   map[net.Conn]bool
-	shaking []net.Conn // those of conns that have not shown who they are, the oldest first
-	closed  bool
+	mu         sync.Mutex // guards what follows
+	conns      map[net.Conn]bool
+	shaking    []net.Conn        // those of conns that have not shown who they are, the oldest first
+	ears       map[*patient]bool // of the agents of other hosts
+	cutOff     time.Time         // when last nothing was heard of any of them
+	cutOffTold bool              // the user knows
+	closed     bool
 }
 
 // openHead makes the job's authority and begins to listen.
@@ -58,7 +62,7 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return err
 	}
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}}
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient]bool{}}
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}
@@ -169,6 +173,62 @@ func (h *head) shaken(c net.Conn) bool {
 		h.shaking = slices.Delete(h.shaking, i, i+1)
 	}
 	return i >= 0
+}
+
+// listen has it noticed when nothing comes of the agent of r, until the function that it
+// returns is called.
+func (h *head) listen(r *remote) (end func()) {
+	if h.a.deputy != nil && r.host.index == h.a.own() {
+		r.ear.wait(h.a.job.Silence) // it is on this host
+		return func() {}
+	}
+	r.ear.missed, r.ear.excuse = h.lookWhetherCutOff, h.wasCutOff
+	r.ear.wait(h.a.job.Silence)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ears[r.ear] = true
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.ears, r.ear)
+	}
+}
+
+// reachedAgain is how much later than the first of several hosts the last may be heard when
+// this host's network is there again: where they had to be found anew, the kernel asks for
+// them once a second, as often as TCP tries again (see persist).
+const reachedAgain = time.Second
+
+// cutOffLong is after how long its user is told that this host seems to be cut off.
+const cutOffLong = 2 * time.Second
+
+// lookWhetherCutOff notes it when nothing is heard of any of several agents.
+func (h *head) lookWhetherCutOff() {
+	h.mu.Lock()
+	least := time.Duration(math.MaxInt64)
+	for e := range h.ears {
+		least = min(least, e.heard())
+	}
+	alone := len(h.ears) > 1 && least >= h.a.job.Silence/2
+	if alone {
+		h.cutOff = time.Now()
+	}
+	tell := alone && least > cutOffLong && !h.cutOffTold
+	h.cutOffTold = alone && (h.cutOffTold || tell)
+	h.mu.Unlock()
+	if tell {
+		h.a.post(func() {
+			h.a.warn("nothing is heard of any other host for %v: host %s seems to be cut off. Its network is waited for, up to %v", cutOffLong, h.a.hereName(), control.AlivePatient)
+		})
+	}
+}
+
+// wasCutOff tells whether nothing was heard of any of several agents lately. Then it is this
+// host that was cut off, and no reason to give up one of which nothing is heard yet.
+func (h *head) wasCutOff() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.cutOff) < h.a.job.Silence+reachedAgain
 }
 
 func (h *head) forget(c net.Conn) {

@@ -185,8 +185,8 @@ func TestHostAndBuddyLost(t *testing.T) {
 	out.await(t, "ready", 4)
 	a.post(func() {
 		for _, h := range []*host{a.hosts[2], a.hosts[1]} {
-			h.place.(*remote).end(errSilence)
-			a.hostLost(h, errSilence)
+			h.place.(*remote).end(silent(a.job.Silence))
+			a.hostLost(h, silent(a.job.Silence))
 		}
 	})
 	require.Equal(t, 1, a.Wait(), "%s", errs)

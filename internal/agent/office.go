@@ -25,7 +25,8 @@ type office struct {
 	agent   *Agent   // nil: the head is not here
 	closed  bool
 
-	term uint64 // of the last head; owned by the deputy's serve
+	term    uint64 // of the last head; owned by the deputy's serve
+	elected *line  // to the next, if it was found already; owned by the deputy's serve
 }
 
 func (s *office) init(d *deputy) {
@@ -177,13 +178,27 @@ func (s *office) close() {
 // voters are lost.
 func headless(silence time.Duration) time.Duration { return 10*silence + 5*time.Second }
 
+// bears tells whether to go on with the head of l, of which nothing was heard: it may be
+// cut off for a short while, and no other could take its place, or none has been elected.
+func (s *office) bears(l *line) bool {
+	if !s.d.boot.Outlive {
+		return true
+	}
+	s.elected = s.find(l.term + 1)
+	return s.elected == nil && l.conn.heard() < s.d.boot.Silence+2*reachedAgain
+}
+
 // next finds the head, and tells it all. Nil: the job has ended.
 func (s *office) next() *line {
 	if !s.d.boot.Outlive {
 		return nil
 	}
 	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); {
-		if l := s.find(); l != nil {
+		l := s.elected
+		if s.elected = nil; l == nil {
+			l = s.find(s.term)
+		}
+		if l != nil {
 			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.hearsay()) == nil {
 				s.term = l.term
 				return l
@@ -199,8 +214,8 @@ func (s *office) next() *line {
 	return nil
 }
 
-// find asks all voters which of them is the head; nil: none, for now.
-func (s *office) find() *line {
+// find asks all voters which of them is the head, of that term at least; nil: none, for now.
+func (s *office) find(term uint64) *line {
 	s.mu.Lock()
 	voters := slices.Clone(s.voters)
 	s.mu.Unlock()
@@ -209,7 +224,7 @@ func (s *office) find() *line {
 	found := make(chan *line)
 	for _, v := range voters {
 		s.wg.Go(func() {
-			l := s.try(ctx, v)
+			l := s.try(ctx, v, term)
 			select {
 			case found <- l:
 			case <-ctx.Done():
@@ -232,14 +247,14 @@ func (s *office) find() *line {
 	return nil
 }
 
-// try connects to a voter; nil if it is not the head, or one that was.
-func (s *office) try(ctx context.Context, v control.Voter) *line {
+// try connects to a voter; nil if it is not the head of that term, or a later one.
+func (s *office) try(ctx context.Context, v control.Voter, term uint64) *line {
 	c, err := dialAgent(ctx, s.d.identity, control.ProtocolHead, v)
 	if err != nil {
 		return nil
 	}
 	l := newLine(c)
-	if l.admitted(ctx) != nil || l.term < s.term {
+	if l.admitted(ctx) != nil || l.term < term {
 		c.Close()
 		return nil
 	}

@@ -248,7 +248,7 @@ func (a *Agent) added(p *process) ledger.Added {
 
 // openDoor has the deputies of the job, and who shows it to users, come to this head.
 func (a *Agent) openDoor(term uint64) {
-	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, term: term, port: a.deputy.copies.port()}
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]bool{}, term: term, port: a.deputy.copies.port()}
 	a.deputy.copies.open(control.ProtocolHead, a.head.enter)
 	a.deputy.copies.open(control.ProtocolFront, a.head.enterFront)
 }

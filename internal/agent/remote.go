@@ -97,7 +97,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 		h.wg.Go(r.write)
 	}
 	h.wg.Go(r.printer.run)
-	heard.wait(h.a.job.Silence)
+	defer h.listen(r)()
 	for {
 		m, err := r.conn.Receive()
 		if err != nil {
@@ -547,11 +547,12 @@ func (a *Agent) hostLost(h *host, why error) {
 	vacated := a.vacated(h)
 	outlived := reported || a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
+	var quiet silent
 	switch {
 	case h.place.(*remote).left != "":
 		text += fmt.Sprintf(": %v", why)
-	case errors.Is(why, errSilence):
-		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, a.job.Silence, a.namesOf(h))
+	case errors.As(why, &quiet):
+		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, time.Duration(quiet).Round(100*time.Millisecond), a.namesOf(h))
 	case !errors.Is(why, io.EOF):
 		text += fmt.Sprintf(" (%v)", why)
 	}

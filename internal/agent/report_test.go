@@ -242,8 +242,8 @@ func TestSurvivorsOfAHost(t *testing.T) {
 	tr.in(func() {
 		for _, h := range a.hosts {
 			if r, ok := h.place.(*remote); ok {
-				r.end(errSilence)
-				a.hostLost(h, errSilence)
+				r.end(silent(a.job.Silence))
+				a.hostLost(h, silent(a.job.Silence))
 			}
 		}
 	})

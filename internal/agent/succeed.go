@@ -240,7 +240,7 @@ func (a *Agent) reconvene() {
 		}
 	}
 	for _, h := range missing {
-		a.hostLost(h, errSilence)
+		a.hostLost(h, silent(a.job.Silence))
 	}
 	for h, x := range came {
 		a.catchUp(h, x.says, known)

@@ -3,6 +3,8 @@
 package launchtest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +71,56 @@ func TestTwoHostsCutFromEachOther(t *testing.T) {
 				require.Contains(t, end.errs, "hosts Y and Z reach each other again", "%v", end)
 				require.NotContains(t, end.errs, "goes on", "%v", end)
 			}
+			s.gone()
+		})
+	}
+}
+
+// The network of the first agent's host is away for a moment, and just when connections to
+// other agents would try again it is away once more; or it is away for longer. No host is given up
+// because of that, nor does the job end.
+func TestTheFirstHostIsCutOffForAWhile(t *testing.T) {
+	const (
+		retries = 600 * time.Millisecond // after the first message that was lost, and what was tried after 200 ms
+		short   = 150 * time.Millisecond
+	)
+	for name, c := range map[string]struct {
+		away    []time.Duration // the first times, each followed by a short one
+		long    time.Duration
+		options []string
+	}{
+		"shortly, twice in a row":        {away: []time.Duration{330 * time.Millisecond, 390 * time.Millisecond}},
+		"for longer":                     {long: 4 * time.Second},
+		"shortly, and others could lead": {away: []time.Duration{330 * time.Millisecond}, options: []string{"--outlive"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 4)
+			s.settled()
+			program := []string{s.program("heat2d"), "--tolerance", "6e-5"}
+			want := s.run(append([]string{"-n", "3"}, program...)...)
+			require.Zero(t, want.code, "%v", want)
+			r := s.start(slices.Concat(s.byLab(), []string{"--verbose", "--host", "X:2,Y:2,Z:2,W:2", "--map-by", "node", "-n", "3", "--spares", "5", "--snapshot", "0.2"}, c.options, program)...)
+			r.errs.await(t, "ranks start", 1)
+			time.Sleep(500 * time.Millisecond)
+			away := func(d time.Duration) {
+				require.NoError(t, s.Cut("X", "lan"))
+				time.Sleep(d)
+				require.NoError(t, s.Heal("X", "lan"))
+			}
+			for _, d := range c.away {
+				away(d)
+				time.Sleep(retries - short/2 - d)
+				away(short)
+				time.Sleep(2 * time.Second)
+			}
+			if c.long > 0 {
+				away(c.long)
+			}
+			end := r.wait()
+			require.Zero(t, end.code, "%v", end)
+			require.Equal(t, want.out, end.out)
+			require.NotContains(t, end.errs, "nothing was heard of its agent", "%v", end)
+			require.Equal(t, c.long > 0, strings.Contains(end.errs, "host X seems to be cut off"), "%v", end)
 			s.gone()
 		})
 	}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// Of an end of which nothing comes it is known after the silence, or later if there is an
+// excuse; what comes before that ends it.
+func TestSilence(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		excused time.Duration // until when there is an excuse; 0: there is never
+		speaks  time.Duration // when something comes; 0: never
+		most    time.Duration // when the read ends
+	}{
+		"nothing comes":              {most: silence},
+		"something comes":            {speaks: 900 * time.Millisecond, most: 900 * time.Millisecond},
+		"too late":                   {speaks: 1100 * time.Millisecond, most: silence},
+		"excused":                    {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
+		"excused, something comes":   {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
+		"nobody is excused for ever": {excused: time.Hour, most: control.AlivePatient},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				authority, err := identity.NewAuthority("job")
+				require.NoError(t, err)
+				own, err := authority.Issue(identity.Agent, 0, 1)
+				require.NoError(t, err)
+				id, err := own.Open()
+				require.NoError(t, err)
+				near, far := net.Pipe()
+				speaker, p := tls.Server(far, id.TLS()), &patient{Conn: tls.Client(near, id.TLS())}
+				go speaker.Handshake()
+				require.NoError(t, p.Handshake())
+
+				begun := time.Now()
+				if c.excused > 0 {
+					p.excuse = func() bool { return time.Since(begun) < c.excused }
+				}
+				p.wait(silence)
+				if c.speaks > 0 {
+					time.AfterFunc(c.speaks, func() { speaker.Write([]byte{7}) })
+				}
+				n, err := p.Read(make([]byte, 1))
+				took := time.Since(begun)
+				near.Close()
+				require.InDelta(t, c.most, took, float64(silence/patientWaits))
+				if c.speaks > 0 && c.speaks <= c.most {
+					require.NoError(t, err)
+					require.Equal(t, 1, n)
+					return
+				}
+				var quiet silent
+				require.ErrorAs(t, err, &quiet)
+				require.InDelta(t, took, time.Duration(quiet), float64(silence/patientWaits))
+				time.Sleep(time.Minute) // for who speaks too late
+			})
+		})
+	}
+}
+
+// Who hears nothing of anybody is himself cut off. Of one of several that is silent that
+// cannot be said, nor of the only one.
+func TestWhoIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silence = time.Second
+		a := &Agent{job: Job{Silence: silence}, events: make(chan func(), 1)}
+		h := &head{a: a, ears: map[*patient]bool{}}
+		x, y := &patient{}, &patient{}
+		heard := func(ps ...*patient) {
+			for _, p := range ps {
+				p.at.Store(time.Now().UnixNano())
+			}
+		}
+		cutOff := func() bool { h.lookWhetherCutOff(); return h.wasCutOff() }
+
+		h.ears[x] = true
+		heard(x)
+		time.Sleep(2 * silence)
+		require.False(t, cutOff(), "it may be the other")
+
+		h.ears[y] = true
+		heard(x, y)
+		require.False(t, cutOff())
+		for range 20 {
+			time.Sleep(silence / 10)
+			heard(y)
+			require.False(t, cutOff(), "one is silent")
+		}
+		time.Sleep(silence)
+		require.True(t, cutOff(), "both are")
+		require.Empty(t, a.events)
+		time.Sleep(cutOffLong)
+		for range 3 {
+			require.True(t, cutOff())
+			require.Len(t, a.events, 1, "its user is told once")
+		}
+		heard(y)
+		require.True(t, cutOff(), "and the other may take longer to be heard again")
+		for range 20 {
+			time.Sleep(silence / 10)
+			heard(y)
+			h.lookWhetherCutOff()
+		}
+		require.False(t, cutOff(), "but not that long")
+	})
+}
