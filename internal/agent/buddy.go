@@ -163,7 +163,7 @@ func (b *buddies) greet(c net.Conn) (*tls.Conn, error) {
 	persist(c)
 	c.SetDeadline(time.Now().Add(shakeTime))
 	config := b.identity.TLS()
-	config.NextProtos = []string{control.ProtocolHead, control.ProtocolRaft, control.ProtocolFront}
+	config.NextProtos = []string{control.ProtocolHead, control.ProtocolRaft, control.ProtocolFront, control.ProtocolAlive}
 	conn := tls.Server(c, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, err

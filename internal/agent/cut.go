@@ -63,6 +63,7 @@ func (a *Agent) cutSeen(p *process, m control.Cut) {
 		text := fmt.Sprintf("%s do not reach each other: %s", a.pairText(pair), printable(m.Error))
 		a.emit(events.Event{Kind: events.HostsCut, Text: text})
 		a.detail("%s", text)
+		c.last = now
 		a.watchCut(pair, c)
 	}
 	c.last, c.why = now, printable(m.Error)
@@ -71,7 +72,7 @@ func (a *Agent) cutSeen(p *process, m control.Cut) {
 
 // watchCut notes the end of a cut.
 func (a *Agent) watchCut(pair [2]*host, c *cut) {
-	a.after(cutSilent, func() {
+	a.after(cutSilent-time.Since(c.last), func() {
 		if time.Since(c.last) < cutSilent {
 			a.watchCut(pair, c)
 			return
@@ -95,7 +96,7 @@ func (a *Agent) judgeCuts(now time.Time) {
 		c := a.cuts[pair]
 		lasts := now.Sub(c.since)
 		switch {
-		case now.Sub(c.last) >= cutSilent || !a.hearsOf(pair[0], now) || !a.hearsOf(pair[1], now):
+		case now.Sub(c.last) >= cutSilent || !a.hearsOf(pair[0], agentsHeard) || !a.hearsOf(pair[1], agentsHeard):
 		case lasts >= a.cutBound() && !a.reports():
 			text := fmt.Sprintf("%s have not reached each other for %v, though host %s reaches both (%s)", a.pairText(pair), lasts.Round(100*time.Millisecond), a.hereName(), c.why)
 			switch a.job.Options.Survive {
@@ -170,7 +171,7 @@ func pairNames(pairs [][2]string, host string) (text string) {
 }
 
 // hearsOf tells whether the agent of h was heard of lately.
-func (a *Agent) hearsOf(h *host, now time.Time) bool {
+func (a *Agent) hearsOf(h *host, lately time.Duration) bool {
 	r, elsewhere := h.place.(*remote)
-	return !elsewhere || r.ear.heard() < agentsHeard
+	return !elsewhere || r.ear.heard() < lately
 }

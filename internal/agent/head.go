@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -175,23 +176,55 @@ func (h *head) shaken(c net.Conn) bool {
 	return i >= 0
 }
 
-// listen has it noticed when nothing comes of the agent of r, until the function that it
-// returns is called.
-func (h *head) listen(r *remote) (end func()) {
+// listen has it noticed when nothing comes of the agent of r, which takes copies at door,
+// until the function that it returns is called.
+func (h *head) listen(r *remote, door control.Voter) (end func()) {
+	silence := h.a.job.Silence
 	if h.a.deputy != nil && r.host.index == h.a.own() {
-		r.ear.wait(h.a.job.Silence) // it is on this host
+		r.ear.wait(silence) // it is on this host
 		return func() {}
 	}
-	r.ear.missed, r.ear.excuse = h.lookWhetherCutOff, h.wasCutOff
-	r.ear.wait(h.a.job.Silence)
+	ctx, stop := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	var answered atomic.Pointer[time.Time]
+	answered.Store(new(time.Time))
+	r.ear.missed = func() {
+		h.lookWhetherCutOff()
+		if len(door.Addrs) > 0 && r.ear.heard() > silence/3 {
+			asking.Go(func() {
+				if h.asks(ctx, door) {
+					answered.Store(new(time.Now()))
+				}
+			})
+		}
+	}
+	r.ear.excuse = func() bool { return h.wasCutOff() || time.Since(*answered.Load()) < silence }
+	r.ear.wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ears[r.ear] = true
 	return func() {
+		stop()
+		asking.Wait()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.ears, r.ear)
 	}
+}
+
+// asks asks an agent, over a connection of its own, whether it is there. What a short cut has
+// held up TCP tries again after waits that it doubles, up to a second, and another short cut
+// may be just then; who connects anew waits for nothing. Nothing is said: that it answers as
+// nobody else could is all.
+func (h *head) asks(ctx context.Context, door control.Voter) bool {
+	ctx, stop := context.WithTimeout(ctx, h.a.job.Silence)
+	defer stop()
+	c, err := dialAgent(ctx, h.identity, control.ProtocolAlive, door)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // reachedAgain is how much later than the first of several hosts the last may be heard when

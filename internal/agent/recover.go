@@ -113,14 +113,15 @@ func (a *Agent) goOn() {
 
 // refuge is a process to which rank r of p can go, and what it goes on from: nothing if
 // it has never saved. None, and no error: it is about to be there. A host that is to have
-// no more ranks gets one only if it can go nowhere else.
+// no more ranks, or that may be lost, gets one only if it can go nowhere else.
 func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, stored, error) {
 	free := a.sparesFor(p, taken)
-	if a.policy != nil {
-		open := slices.Clone(free)
-		open = slices.DeleteFunc(open, func(q *process) bool { return !a.policy.machine.Takes(q.host.name) })
-		if len(open) > 0 && len(open) < len(free) {
-			if to, from, err := a.refugeAmong(open, p, r); err == nil {
+	takes := func(q *process) bool { return a.policy == nil || a.policy.machine.Takes(q.host.name) }
+	heard := func(q *process) bool { return takes(q) && a.hearsOf(q.host, 3*control.Beat(a.job.Silence)) }
+	for _, fits := range []func(*process) bool{heard, takes} {
+		some := slices.DeleteFunc(slices.Clone(free), func(q *process) bool { return !fits(q) })
+		if len(some) > 0 && len(some) < len(free) {
+			if to, from, err := a.refugeAmong(some, p, r); err == nil {
 				return to, from, nil
 			}
 		}

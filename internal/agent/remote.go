@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -69,6 +70,10 @@ func (h *head) serve(c *tls.Conn, index int) {
 	if err != nil || first.Joined == nil && !again {
 		return
 	}
+	joined := first.Joined
+	if again {
+		joined = &first.Rejoined.Joined
+	}
 	here := ""
 	if at, ok := c.LocalAddr().(*net.TCPAddr); ok {
 		here = at.IP.String()
@@ -83,7 +88,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 		defer r.end(errors.New("it was not taken in again"))
 		h.a.post(func() { h.a.rejoined(r, *first.Rejoined, there, accepted) })
 	} else {
-		h.a.post(func() { accepted <- h.a.joined(r, *first.Joined, here, there) })
+		h.a.post(func() { accepted <- h.a.joined(r, *joined, here, there) })
 	}
 	select {
 	case ok := <-accepted:
@@ -97,7 +102,11 @@ func (h *head) serve(c *tls.Conn, index int) {
 		h.wg.Go(r.write)
 	}
 	h.wg.Go(r.printer.run)
-	defer h.listen(r)()
+	door := control.Voter{Agent: index}
+	if joined.Copies > 0 {
+		door.Addrs = []string{net.JoinHostPort(there, strconv.Itoa(joined.Copies))}
+	}
+	defer h.listen(r, door)()
 	for {
 		m, err := r.conn.Receive()
 		if err != nil {

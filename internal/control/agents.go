@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 7
+const AgentVersion = 8
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -306,6 +306,7 @@ const (
 	ProtocolHead  = "mpiv/head"  // an agent, to the head
 	ProtocolRaft  = "mpiv/raft"  // between voters
 	ProtocolFront = "mpiv/front" // who shows the job to a user, to the head
+	ProtocolAlive = "mpiv/alive" // the head, to an agent of which it has not heard for a while: nothing is said
 )
 
 // Voters are the agents one of which is the head, and among which its decisions are

@@ -185,10 +185,22 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 		other.parted(b, to)
 	}
 	b.streams.all(func(s *stream) { b.abandonLog(s) })
+	for _, l := range *e.active.Load() {
+		l.forsake(b)
+	}
 	if e.left == nil {
 		e.left = map[int]uint32{}
 	}
 	e.left[to.process] = max(e.left[to.process], uint32(epoch))
+}
+
+// forsake has what is half here for b, which has left, count as if it had come after that:
+// it is sent again to where the rank is now.
+func (l *link) forsake(b *Box) {
+	if in := &l.lanes[0]; in.placed && in.stream != nil && in.stream.box == b {
+		in.stale, in.stream, in.arrival = true, nil, nil // of which the rest is yet written into the memory
+		l.lags()
+	}
 }
 
 // abandonLog empties the log of a stream whose rank has left.

@@ -20,6 +20,10 @@ import (
 type Options struct {
 	Depth   int // messages that a lane holds before Send answers ErrFull. Zero means 64.
 	MaxBody int // Zero means 64 KiB.
+
+	// Halfway tells of each message whether a Poll leaves it when its receiver has said where its
+	// body goes, and a later one goes on. Nil: none.
+	Halfway func() bool
 }
 
 func (o Options) withDefaults() Options {
@@ -271,9 +275,16 @@ type flight struct {
 
 // A Conn is one end of a connection. It implements transport.Conn.
 type Conn struct {
-	pipe *pipe
-	peer transport.Addr
-	side int
+	pipe   *pipe
+	peer   transport.Addr
+	side   int
+	halves [2]halfway // by lane; for who polls
+}
+
+// A halfway is a message whose receiver has said where its body goes.
+type halfway struct {
+	placed bool
+	body   []byte
 }
 
 func (c *Conn) Peer() transport.Addr { return c.peer }
@@ -351,8 +362,17 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			}
 			f := &q.msgs[q.head]
 			p.mu.Unlock() // the slot is ours until size falls
-			body := in.Place(f.header[:], len(f.body))
-			body = body[:min(len(body), len(f.body))]
+			half := &c.halves[i]
+			if !half.placed {
+				body := in.Place(f.header[:], len(f.body))
+				half.body = body[:min(len(body), len(f.body))]
+				if p.opt.Halfway != nil && p.opt.Halfway() {
+					half.placed = true
+					break
+				}
+			}
+			body := half.body
+			*half = halfway{}
 			copy(body, f.body)
 			in.Arrived(f.header[:], body)
 			moved = true
