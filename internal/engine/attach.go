@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/wire"
 )
 
 // How two processes connect. Whoever has a message for the other dials, sends a
@@ -201,10 +202,18 @@ func (l *link) detach() {
 }
 
 // awaitOffer has the receive o, whose body was being fetched, wait until it is
-// offered again.
+// offered again. If its sender has gone elsewhere meanwhile that may have been done.
+// Polling and mu are held.
 func (l *link) awaitOffer(o *op) {
 	o.got, o.awaits = 0, true
-	l.parts = append(l.parts, o)
+	now := l.e.peers[o.status.Source].link.Load()
+	if now == l {
+		l.parts = append(l.parts, o)
+		return
+	}
+	now.mu.Lock()
+	defer now.mu.Unlock()
+	now.bring(o, wire.Envelope{}, true)
 }
 
 // lost takes the link down after a poll error. Polling is held.
@@ -259,8 +268,13 @@ func (l *link) unplaceLocked() {
 		return
 	}
 	b := in.stream.box
-	if in.op != nil && (!b.trouble.Load() || !b.endIfRefusedLocked(in.op)) {
-		b.posted.list(in.op).insert(in.op)
+	if o := in.op; o != nil {
+		if o.peer == AnySource { // it has matched that message, and a later one must not take its place
+			o.peer, o.only = in.header.Source, in.header.Seq
+		}
+		if !b.trouble.Load() || !b.endIfRefusedLocked(o) {
+			b.posted.list(o).insert(o)
+		}
 	}
 	if in.arrival != nil {
 		b.freeArrivalLocked(in.arrival)

@@ -28,20 +28,25 @@ func (l *link) fetch(o *op, h *wire.Header, env *wire.Envelope, generation uint3
 		o.finish()
 		return
 	}
-	if s := o.box.streams.at(h.Source); awaits && len(s.again) > 0 {
-		i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == h.Seq })
+	l.bring(o, again, awaits)
+}
+
+// bring has the body brought that was offered to the receive o with env, or if it awaits
+// another offer, with that, which may be here. mu is held.
+func (l *link) bring(o *op, env wire.Envelope, awaits bool) {
+	if s := o.box.streams.at(o.status.Source); awaits && len(s.again) > 0 {
+		i := slices.IndexFunc(s.again, func(a offer) bool { return a.seq == o.seq })
 		switch {
 		case i < 0:
 		case s.again[i].body != nil:
 			copy(o.buf, s.again[i].body)
-			s.answered(h.Seq)
+			s.answered(o.seq)
 			o.finish()
 			return
 		case s.again[i].since == l.generation:
-			again, awaits = s.again[i].env, false
+			env, awaits = s.again[i].env, false
 		}
 	}
-	env = &again
 	switch {
 	case o.want == 0:
 		l.answer(o)

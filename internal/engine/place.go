@@ -121,12 +121,16 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		b.mu.Unlock()
 	}
 	p := &e.peers[r]
+	half := from.halfOf(r)
+	if half {
+		from.unplace()
+	}
 	from.mu.Lock()
-	to.mu.Lock()
-	if from.conn != nil && from.busyWith(r) {
-		from.detach() // in the middle of a message; the log has it
+	if from.conn != nil && (half || from.busyWith(r)) {
+		from.detach() // in the middle of a message to or from it; the log has it, here or there
 		e.refreshActive(from)
 	}
+	to.mu.Lock()
 	p.link.Store(to)
 	p.was(from)
 	for _, b := range boxes {
@@ -139,6 +143,11 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 	to.pump()
 	to.mu.Unlock()
 	from.mu.Unlock()
+}
+
+// halfOf tells whether a message of r is half here.
+func (l *link) halfOf(r topology.Rank) bool {
+	return slices.ContainsFunc(l.lanes[:], func(in incoming) bool { return in.placed && in.header.Source == r })
 }
 
 // busyWith tells whether a message to r is half sent.

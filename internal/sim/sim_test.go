@@ -29,6 +29,12 @@ func TestMessages(t *testing.T) {
 	require.Positive(t, tally.Probes)
 }
 
+// Seeds that have failed before.
+func TestMessagesAgain(t *testing.T) {
+	var tally Tally
+	require.NoError(t, Messages(1924, &tally)) // a connection broke while a message for a receive from any source was half there, and a later one took its place
+}
+
 func TestTheSameSeedIsTheSameRun(t *testing.T) {
 	var a, b Tally
 	require.NoError(t, Messages(7, &a))

@@ -96,6 +96,8 @@ func TestSurviveAgain(t *testing.T) {
 		{3278, Moves},   // a process without ranks took a connection from one that refused it
 		{2800, Moves},   // a rank was to leave, stayed, and was to leave again before the first answer had come
 		{2067, Moves},   // a rank was to leave again, and then stayed, where it was not known yet that it had come
+		{121, Moves},    // a rank left while a message for it was half there, which was acknowledged when the rest came
+		{1881, Crashes}, // a body was being fetched when its sender left, and was offered elsewhere before that failed
 	} {
 		require.NoError(t, Survive(again.seed, again.level, &tally))
 	}
