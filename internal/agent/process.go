@@ -12,7 +12,7 @@ import (
 // is owned by the loop once it runs.
 type process struct {
 	index int
-	ranks []int
+	ranks []int // it is replaced, never changed: messages that are on their way have it
 	prog  *Program
 	host  *host
 	slot  int  // it is the slot-th there

@@ -188,6 +188,18 @@ func TestAMapGoesToEachHostOnce(t *testing.T) {
 	}
 }
 
+// What a process is told when it begins may leave later, and is what was so then.
+func TestWhatIsOnItsWayDoesNotChange(t *testing.T) {
+	a, _ := surviving(1, 1, 0)
+	p := a.processes
+	start := a.startOf()
+	a.came(a.moveTo(1, p[1], p[2], func(error) {}))
+	require.Equal(t, []int{1}, start.Processes[1].Ranks)
+	require.Empty(t, start.Processes[2].Ranks)
+	require.Empty(t, p[1].ranks)
+	require.Equal(t, []int{1}, p[2].ranks)
+}
+
 // A move is told at once to the hosts that it concerns, whatever others there are; to those
 // later, or when one of their processes has to know.
 func TestAMoveIsToldToWhomItConcerns(t *testing.T) {

@@ -391,7 +391,7 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 func (a *Agent) came(m *move) {
 	m.came = true
 	a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.epoch}})
-	m.from.ranks = slices.DeleteFunc(m.from.ranks, func(r int) bool { return r == m.rank })
+	m.from.ranks = slices.DeleteFunc(slices.Clone(m.from.ranks), func(r int) bool { return r == m.rank })
 	m.to.ranks = []int{m.rank}
 	a.survival.homes[life{m.rank, m.epoch}] = m.to.host
 	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
