@@ -184,7 +184,7 @@ func (s *office) bears(l *line) bool {
 	if !s.d.boot.Outlive {
 		return true
 	}
-	s.elected = s.find(l.term + 1)
+	s.elected = s.find(l.term+1, s.quick())
 	return s.elected == nil && l.conn.heard() < s.d.boot.Silence+2*reachedAgain
 }
 
@@ -193,10 +193,11 @@ func (s *office) next() *line {
 	if !s.d.boot.Outlive {
 		return nil
 	}
-	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); {
+	patience := s.quick()
+	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); patience = min(2*patience, 3*s.quick()) {
 		l := s.elected
 		if s.elected = nil; l == nil {
-			l = s.find(s.term)
+			l = s.find(s.term, patience)
 		}
 		if l != nil {
 			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.hearsay()) == nil {
@@ -214,12 +215,16 @@ func (s *office) next() *line {
 	return nil
 }
 
+// quick is for how long voters are asked at first who is the head. One that is lost does not
+// answer, and another may be elected meanwhile; those that are slow are asked for longer later.
+func (s *office) quick() time.Duration { return max(s.d.boot.Silence/3, 100*time.Millisecond) }
+
 // find asks all voters which of them is the head, of that term at least; nil: none, for now.
-func (s *office) find(term uint64) *line {
+func (s *office) find(term uint64, patience time.Duration) *line {
 	s.mu.Lock()
 	voters := slices.Clone(s.voters)
 	s.mu.Unlock()
-	ctx, stop := context.WithTimeout(s.ctx, max(s.d.boot.Silence, 100*time.Millisecond))
+	ctx, stop := context.WithTimeout(s.ctx, patience)
 	defer stop()
 	found := make(chan *line)
 	for _, v := range voters {
