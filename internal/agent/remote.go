@@ -540,6 +540,10 @@ func (a *Agent) feed(p *process) {
 	})
 }
 
+// srunLate is by how much the end of srun may be noticed after that of the agents which it had
+// started: Slurm ends them with it, and their ends alone do not say why.
+const srunLate = 300 * time.Millisecond
+
 // hostLost is told that the connection to the agent of h has ended. The agent
 // ends its processes, or they end with it.
 func (a *Agent) hostLost(h *host, why error) {
@@ -570,6 +574,8 @@ func (a *Agent) hostLost(h *host, why error) {
 		a.detail("%s", text)
 	} else if outlived || vacated {
 		a.warn("%s", text)
+	} else if a.job.Launch.Slurm && h.place.(*remote).left == "" {
+		a.after(srunLate, func() { a.fail(verdict{code: 1, text: text}) })
 	} else {
 		a.fail(verdict{code: 1, text: text})
 	}
