@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -174,94 +172,6 @@ func (h *head) shaken(c net.Conn) bool {
 		h.shaking = slices.Delete(h.shaking, i, i+1)
 	}
 	return i >= 0
-}
-
-// listen has it noticed when nothing comes of the agent of r, which takes copies at door,
-// until the function that it returns is called.
-func (h *head) listen(r *remote, door control.Voter) (end func()) {
-	silence := h.a.job.Silence
-	if h.a.deputy != nil && r.host.index == h.a.own() {
-		r.ear.wait(silence) // it is on this host
-		return func() {}
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var asking sync.WaitGroup
-	var answered atomic.Pointer[time.Time]
-	answered.Store(new(time.Time))
-	r.ear.missed = func() {
-		h.lookWhetherCutOff()
-		if len(door.Addrs) > 0 && r.ear.heard() > silence/3 {
-			asking.Go(func() {
-				if h.asks(ctx, door) {
-					answered.Store(new(time.Now()))
-				}
-			})
-		}
-	}
-	r.ear.excuse = func() bool { return h.wasCutOff() || time.Since(*answered.Load()) < silence }
-	r.ear.wait(silence)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ears[r.ear] = true
-	return func() {
-		stop()
-		asking.Wait()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.ears, r.ear)
-	}
-}
-
-// asks asks an agent, over a connection of its own, whether it is there. What a short cut has
-// held up TCP tries again after waits that it doubles, up to a second, and another short cut
-// may be just then; who connects anew waits for nothing. Nothing is said: that it answers as
-// nobody else could is all.
-func (h *head) asks(ctx context.Context, door control.Voter) bool {
-	ctx, stop := context.WithTimeout(ctx, h.a.job.Silence)
-	defer stop()
-	c, err := dialAgent(ctx, h.identity, control.ProtocolAlive, door)
-	if err != nil {
-		return false
-	}
-	c.Close()
-	return true
-}
-
-// reachedAgain is how much later than the first of several hosts the last may be heard when
-// this host's network is there again: where they had to be found anew, the kernel asks for
-// them once a second, as often as TCP tries again (see persist).
-const reachedAgain = time.Second
-
-// cutOffLong is after how long its user is told that this host seems to be cut off.
-const cutOffLong = 2 * time.Second
-
-// lookWhetherCutOff notes it when nothing is heard of any of several agents.
-func (h *head) lookWhetherCutOff() {
-	h.mu.Lock()
-	least := time.Duration(math.MaxInt64)
-	for e := range h.ears {
-		least = min(least, e.heard())
-	}
-	alone := len(h.ears) > 1 && least >= h.a.job.Silence/2
-	if alone {
-		h.cutOff = time.Now()
-	}
-	tell := alone && least > cutOffLong && !h.cutOffTold
-	h.cutOffTold = alone && (h.cutOffTold || tell)
-	h.mu.Unlock()
-	if tell {
-		h.a.post(func() {
-			h.a.warn("nothing is heard of any other host for %v: host %s seems to be cut off. Its network is waited for, up to %v", cutOffLong, h.a.hereName(), control.AlivePatient)
-		})
-	}
-}
-
-// wasCutOff tells whether nothing was heard of any of several agents lately. Then it is this
-// host that was cut off, and no reason to give up one of which nothing is heard yet.
-func (h *head) wasCutOff() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Since(h.cutOff) < h.a.job.Silence+reachedAgain
 }
 
 func (h *head) forget(c net.Conn) {

@@ -119,7 +119,21 @@ func (h *head) serve(c *tls.Conn, index int) {
 			break
 		}
 	}
-	h.a.post(func() { h.a.hostLost(r.host, r.why) })
+	h.a.post(func() { h.a.agentEnded(r) })
+}
+
+// srunLate is by how much the end of srun may be noticed after that of the agents which it had
+// started: Slurm ends them with it, and their ends alone do not say why.
+const srunLate = 300 * time.Millisecond
+
+// agentEnded is told that r's connection has ended.
+func (a *Agent) agentEnded(r *remote) {
+	bySrun := a.job.Launch.Slurm && r.left == "" && !a.ending && !a.mourning
+	if bySrun && !a.reports() && !a.outlives() { // the job will end, so there is time to hear why
+		a.after(srunLate, func() { a.hostLost(r.host, r.why) })
+		return
+	}
+	a.hostLost(r.host, r.why)
 }
 
 // end closes the connection because of err.
@@ -540,10 +554,6 @@ func (a *Agent) feed(p *process) {
 	})
 }
 
-// srunLate is by how much the end of srun may be noticed after that of the agents which it had
-// started: Slurm ends them with it, and their ends alone do not say why.
-const srunLate = 300 * time.Millisecond
-
 // hostLost is told that the connection to the agent of h has ended. The agent
 // ends its processes, or they end with it.
 func (a *Agent) hostLost(h *host, why error) {
@@ -574,8 +584,6 @@ func (a *Agent) hostLost(h *host, why error) {
 		a.detail("%s", text)
 	} else if outlived || vacated {
 		a.warn("%s", text)
-	} else if a.job.Launch.Slurm && h.place.(*remote).left == "" {
-		a.after(srunLate, func() { a.fail(verdict{code: 1, text: text}) })
 	} else {
 		a.fail(verdict{code: 1, text: text})
 	}

@@ -121,7 +121,9 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		b.mu.Unlock()
 	}
 	p := &e.peers[r]
-	half := from.halfOf(r)
+	from.mu.Lock()
+	half := !from.firmLocked() && from.halfOf(r) // what is kept nowhere arrives yet
+	from.mu.Unlock()
 	if half {
 		from.unplace()
 	}
@@ -147,7 +149,12 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 
 // halfOf tells whether a message of r is half here.
 func (l *link) halfOf(r topology.Rank) bool {
-	return slices.ContainsFunc(l.lanes[:], func(in incoming) bool { return in.placed && in.header.Source == r })
+	for i := range l.lanes {
+		if in := &l.lanes[i]; in.placed && in.header.Source == r {
+			return true
+		}
+	}
+	return false
 }
 
 // busyWith tells whether a message to r is half sent.
