@@ -319,7 +319,7 @@ func (a *Agent) goOnWithout(h *host, lost []*process, why string) {
 		}
 	}
 	a.pairHosts()
-	if !slices.ContainsFunc(a.processes, func(p *process) bool { return !p.allFinished() }) {
+	if a.allFinished() {
 		return // the job has ended, but for its processes
 	}
 	a.strand(verdict{code: 1, text: why}, lost...)

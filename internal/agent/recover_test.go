@@ -91,6 +91,29 @@ func TestASpareThatIsPromisedIsWaitedFor(t *testing.T) {
 	require.Equal(t, 1, n.spawned, "a spare for the one that was used")
 }
 
+// Who is killed when all ranks have finished is not needed any more. Nor can its rank begin
+// again: those that it would have to hear from are gone.
+func TestWhoIsKilledAfterAllHaveFinished(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		a, n := surviving(1, 1, 0)
+		a.job.Spares, a.toldStart = 1, true
+		p := a.processes
+		p[0].finished[0] = control.RankReport{Rank: 0}
+		if all {
+			p[1].finished[1] = control.RankReport{Rank: 1}
+		}
+		p[0].exited, p[0].status = true, syscall.WaitStatus(syscall.SIGKILL)
+		a.judge(p[0])
+		require.False(t, a.ending || a.mourning)
+		if all {
+			require.Empty(t, n.sent)
+			require.Zero(t, n.spawned)
+		} else {
+			require.Equal(t, 0, n.adopted(t, p[2]).Rank, "the other may need what it has sent")
+		}
+	}
+}
+
 func TestARankGoesWhereThePolicyWantsIt(t *testing.T) {
 	for _, c := range []struct {
 		name   string

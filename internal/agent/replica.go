@@ -32,6 +32,7 @@ type replica struct {
 	in       chan net.Conn
 	ctx      context.Context
 	stop     context.CancelFunc
+	done     chan struct{} // closed when impatient has ended
 
 	mu     sync.Mutex // guards what follows
 	state  ledger.State
@@ -56,7 +57,7 @@ func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
 // newReplica takes part from now on, with connections that come in by door. The first
 // has the others take part.
 func newReplica(agent int, own *identity.Identity, door *buddies, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
-	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters}
+	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters, done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })
 	if at < 0 {
@@ -65,16 +66,17 @@ func newReplica(agent int, own *identity.Identity, door *buddies, voters []contr
 	}
 	c := raft.DefaultConfig()
 	c.LocalID = voterID(agent)
-	// Without a word for so long, and at most for twice as long, a voter asks for an
-	// election; by then a head without a majority is none any more.
-	c.HeartbeatTimeout = max(silence, 20*time.Millisecond)
+	// Without a word for so long a voter asks for an election (see impatient); by then a
+	// head without a majority is none any more.
+	silence = max(silence, 20*time.Millisecond)
+	c.HeartbeatTimeout = silence + aLittle
 	c.ElectionTimeout = c.HeartbeatTimeout
-	c.LeaderLeaseTimeout = c.HeartbeatTimeout
-	c.CommitTimeout = max(c.HeartbeatTimeout/10, time.Millisecond)
+	c.LeaderLeaseTimeout = silence
+	c.CommitTimeout = max(silence/10, time.Millisecond)
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	r.trans = raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(c.HeartbeatTimeout, time.Second), io.Discard)
+	r.trans = raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(silence, time.Second), io.Discard)
 	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	if first {
 		var servers []raft.Server
@@ -93,8 +95,40 @@ func newReplica(agent int, own *identity.Identity, door *buddies, voters []contr
 		r.stop()
 		return nil, err
 	}
+	go r.impatient(silence)
 	door.open(control.ProtocolRaft, r.serve)
 	return r, nil
+}
+
+// aLittle is how much longer than the silence raft waits by itself.
+const aLittle = time.Millisecond
+
+// impatient has this voter ask for an election as soon as it has heard of no head for the
+// silence. Raft by itself looks at random times, one to two silences apart, so nearly
+// three can go by; and a voter who has not looked yet refuses its vote. Here the last one
+// to notice is elected: the heads' signs of life reach voters at times of their own, so
+// seldom do two ask at once. Raft looks when it is given a shorter time to wait.
+func (r *replica) impatient(silence time.Duration) {
+	defer close(r.done)
+	clock := time.NewTimer(silence)
+	defer clock.Stop()
+	for {
+		select {
+		case <-clock.C:
+		case <-r.ctx.Done():
+			return
+		}
+		rest := silence + aLittle - time.Since(r.raft.LastContact())
+		if rest <= 0 && r.raft.State() == raft.Follower {
+			c := r.raft.ReloadableConfig()
+			for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
+				if err := r.raft.ReloadConfig(c); err != nil {
+					panic(fmt.Sprintf("agent: %v", err)) // it began with as much
+				}
+			}
+		}
+		clock.Reset(max(rest, silence/10))
+	}
 }
 
 // serve is the connection of another voter, until it ends.
@@ -139,6 +173,7 @@ func (r *replica) revise(voters []control.Voter) {
 // close leaves, without a word to the others. It waits.
 func (r *replica) close() {
 	r.stop()
+	<-r.done
 	r.raft.Shutdown().Error()
 	r.trans.Close()
 }

@@ -159,10 +159,8 @@ func (a *Agent) letGo() {
 		}
 		return
 	}
-	for _, p := range a.processes {
-		if !p.allFinished() {
-			return
-		}
+	if !a.allFinished() {
+		return
 	}
 	if a.allDead() {
 		a.fail(*a.survival.loss)

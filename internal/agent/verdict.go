@@ -217,6 +217,8 @@ func (a *Agent) judge(p *process) {
 	case a.ending:
 	case p.host.adding != nil:
 		a.notAdded(p.host, fmt.Errorf("a spare process on host %s %s before it had joined the job%s", p.host.name, ending(st), lastWords(p)))
+	case a.survives(p) && a.allFinished():
+		a.detail("%s; all others had, too, so nothing is lost", a.obituary(p)) // mpiv.Main exits by itself
 	case a.survives(p):
 		a.recover(p)
 	case p.hello == nil && p.index >= a.first && a.toldStart && a.interrupts == 0:
@@ -283,6 +285,11 @@ func (p *process) unread() bool {
 
 // allFinished is true if p has said so of all its ranks, or they were declared failed.
 func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) || p.dead }
+
+// allFinished is true if all ranks have: the job has ended, but for its processes.
+func (a *Agent) allFinished() bool {
+	return !slices.ContainsFunc(a.processes, func(p *process) bool { return !p.allFinished() })
+}
 
 // obituary says how p died, and its last words.
 func (a *Agent) obituary(p *process) string {

@@ -411,7 +411,8 @@ func (w *faulty) check() error {
 		outage := w.now.Sub(w.out)
 		if since.After(w.out) {
 			outage = w.now.Sub(since)
-			if outage > 3500*time.Millisecond {
+			// A dial that met silence is waited for, and one greeting that breaks off.
+			if outage > dialMost+takeFor {
 				return fmt.Errorf("no path in use for %v while %d works: %+v %+v", outage, best, a.pair.Status(w.now), b.pair.Status(w.now))
 			}
 			return nil
