@@ -107,6 +107,9 @@ func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due(
 func (s *State) SafePoint(ctx context.Context) error {
 	rs, due := s.c.state, s.Due()
 	if !due && s.restored && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
+		if rs.life != nil {
+			rs.life.Pass()
+		}
 		return nil
 	}
 	if err := s.wrong(); err != nil {

@@ -61,7 +61,6 @@ func (o *options) move(ctx context.Context, world *mpiv.Comm, w io.Writer) error
 	if j.Size == len(o.sizes) {
 		return mpiv.Barrier(ctx, world)
 	}
-	time.Sleep(settle)
 	return o.ask(ctx, state, &j, &halves)
 }
 
@@ -135,6 +134,7 @@ func (o *options) ask(ctx context.Context, state *mpiv.State, j *journey, halves
 	refused := make(chan error, 1)
 	var answer sync.WaitGroup
 	defer answer.Wait()
+	time.Sleep(settle)
 	answer.Go(func() {
 		var said struct{ Error string }
 		if err := json.NewDecoder(agent).Decode(&said); err != nil || said.Error != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/topology"
@@ -51,9 +52,9 @@ func (d Departure) End(to int, epoch topology.Epoch) ([]byte, error) {
 // Undo has the rank stay. The error wraps cause, and says who has not answered.
 func (d Departure) Undo(cause error) error { return d.box.stay(cause) }
 
-// departPolls is how often Depart polls before it sleeps: about as long as processes
-// that have to wake up take to answer. A timer would wake it a millisecond later.
-const departPolls = 1000
+// departPolls is how often Depart polls before it sleeps: for some milliseconds, in which
+// processes that have to wake up answer, and may have this core. A timer would wake it later.
+const departPolls = 8192
 
 // Depart is BeginDepart, a wait and End. If the context ends before all peers have
 // answered the rank stays.
@@ -70,6 +71,7 @@ func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) ([]byte,
 		e.Progress()
 		if polls < departPolls { // the answers are on their way
 			runtime.Gosched()
+			syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 			continue
 		}
 		pause = min(2*pause, time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/checkpoint"
@@ -29,6 +30,7 @@ type Life struct {
 	told  chan struct{} // closed when the agent knows that the rank is here; nil if it did before
 
 	due    atomic.Bool // SafePoint has something to do
+	passed uint        // safe points where it had not; owned by the rank
 	depart atomic.Pointer[control.Depart]
 	save   atomic.Bool
 	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
@@ -148,6 +150,17 @@ func (l *Life) close() {
 
 // Due tells whether SafePoint has something to do.
 func (l *Life) Due() bool { return l.due.Load() }
+
+// Pass is a safe point where nothing is due. A rank that passes again and again waits for
+// something. Now and then it lets others have its core: a kernel that looks for no other one
+// would have what it waits for wait behind it, for milliseconds.
+func (l *Life) Pass() {
+	if l.passed++; l.passed%passes == 0 {
+		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+}
+
+const passes = 64
 
 // SafePoint does what is due of l's rank, which is at a safe point: it saves image and
 // extra, or takes them elsewhere and returns ErrLeft. The image may be used until it

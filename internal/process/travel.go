@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -263,6 +264,7 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 	l.told = make(chan struct{})
 	defer close(l.told)
 	m.p.live(l)
+	runtime.Gosched() // it begins before the agent is told
 	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch, Saved: g.Saved}})
 	return nil
 }
