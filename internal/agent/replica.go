@@ -103,11 +103,11 @@ func newReplica(agent int, own *identity.Identity, door *buddies, voters []contr
 // aLittle is how much longer than the silence raft waits by itself.
 const aLittle = time.Millisecond
 
-// impatient has this voter ask for an election as soon as it has heard of no head for the
-// silence. Raft by itself looks at random times, one to two silences apart, so nearly
-// three can go by; and a voter who has not looked yet refuses its vote. Here the last one
-// to notice is elected: the heads' signs of life reach voters at times of their own, so
-// seldom do two ask at once. Raft looks when it is given a shorter time to wait.
+// impatient has this voter ask for an election soon after it has heard of no head for the
+// silence. Raft by itself looks at random times, one to two silences apart, so nearly three
+// can go by; and a voter that has not looked yet refuses its vote. Raft looks when it is
+// given a shorter time to wait. So here the voters look in turn, and the last that is
+// needed is elected: were two to ask at the same time, neither might be, for a silence or two.
 func (r *replica) impatient(silence time.Duration) {
 	defer close(r.done)
 	clock := time.NewTimer(silence)
@@ -118,7 +118,7 @@ func (r *replica) impatient(silence time.Duration) {
 		case <-r.ctx.Done():
 			return
 		}
-		rest := silence + aLittle - time.Since(r.raft.LastContact())
+		rest := silence + time.Duration(r.turn())*silence/voterTurns + aLittle - time.Since(r.raft.LastContact())
 		if rest <= 0 && r.raft.State() == raft.Follower {
 			c := r.raft.ReloadableConfig()
 			for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
@@ -129,6 +129,23 @@ func (r *replica) impatient(silence time.Duration) {
 		}
 		clock.Reset(max(rest, silence/10))
 	}
+}
+
+// voterTurns make a silence: each is longer than the time between two signs of life,
+// which raft sends to each voter at random times, a tenth to a fifth of the silence apart.
+const voterTurns = 5
+
+// turn is how many voters look before this one, where the head is lost.
+func (r *replica) turn() (n int) {
+	_, head := r.raft.LeaderWithID()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range r.voters {
+		if v.Agent < r.agent && voterID(v.Agent) != head {
+			n++
+		}
+	}
+	return n
 }
 
 // serve is the connection of another voter, until it ends.
