@@ -98,7 +98,7 @@ type options struct {
 	congestion string // control, of TCP on the hosts of experiments; empty: this machine's
 
 	kills     int    // survive: of processes that have a rank
-	transport string // survive: over which its jobs talk; empty: what is usual there
+	transport string // over which jobs talk; empty: what is usual there
 	lab       bool   // survive: over hosts of a lab
 	outlive   bool   // survive: and the leader can be lost, too
 	program   string // survive: what they run
@@ -156,7 +156,7 @@ func parseOptions(args []string) (o options, err error) {
 	set.Float64Var(&o.cores, "attacker", 1, "`cores` that the strangers may use")
 	set.BoolVar(&o.among, "among", false, "have the strangers on a host of the job, which nothing is held against")
 	set.IntVar(&o.kills, "kills", 20, "how many processes with a rank survive kills")
-	set.StringVar(&o.transport, "transport", "", "over which the jobs of survive talk: shm, tcp or quic (default: shm; tcp in a lab)")
+	set.StringVar(&o.transport, "transport", "", "over which the jobs of survive and of experiments talk: shm, tcp or quic (default: shm; between hosts tcp)")
 	set.BoolVar(&o.lab, "lab", false, "survive: over hosts of a lab, which are lost and cut off, too")
 	set.BoolVar(&o.outlive, "outlive", false, "survive: in a lab, with jobs that outlive the agent that leads them")
 	set.StringVar(&o.program, "program", "heat2d", "what survive runs: "+strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))
@@ -213,7 +213,7 @@ func parseOptions(args []string) (o options, err error) {
 		return o, errors.New("-transport shm: hosts of a lab talk over tcp or quic")
 	}
 	if !slices.Contains([]string{"", "shm", "tcp", "quic"}, o.transport) {
-		return o, fmt.Errorf("survive knows no transport %q; there are shm, tcp and quic", o.transport)
+		return o, fmt.Errorf("-transport %s: there are shm, tcp and quic", o.transport)
 	}
 	if survivors[o.program] == nil {
 		return o, fmt.Errorf("survive knows no program %q; there is %s", o.program, strings.Join(slices.Sorted(maps.Keys(survivors)), ", "))

@@ -65,7 +65,7 @@ func (s *stage) play(ctx context.Context, c cast) (*play, error) {
 		return nil, err
 	}
 	first, _, _ := strings.Cut(c.hosts[0], ":")
-	words := slices.Concat([]string{"--verbose", "--hostfile", file, "-n", fmt.Sprint(c.ranks), "--launch-agent", strings.Join(agent, " ")}, c.options, c.program)
+	words := slices.Concat([]string{"--verbose", "--hostfile", file, "-n", fmt.Sprint(c.ranks), "--launch-agent", strings.Join(agent, " ")}, s.d.transportOption(), c.options, c.program)
 	cmd := s.lab.Command(ctx, first, filepath.Join(s.d.bin, "mpivrun"), words...)
 	job, err := follow(cmd.Cmd, cmd.Start)
 	if err != nil {

@@ -114,6 +114,14 @@ func (d *desk) survivorProgram() []string {
 	return all
 }
 
+// transportOption is that of mpivrun, if one was asked for.
+func (d *desk) transportOption() []string {
+	if d.transport == "" {
+		return nil
+	}
+	return []string{"--transport", d.transport}
+}
+
 // over is the transport: as was asked for, or by itself.
 func (d *desk) over() string {
 	switch {

@@ -208,7 +208,6 @@ func (p *pair) read(now time.Time, i engine.LinkInfo, held bool) paths.Reading {
 	p.link = i
 	m, measured := i.Conn.(transport.Measured)
 	if measured {
-		out.Measured = true
 		if i.Outstanding || before.Outstanding {
 			p.path = m.Path()
 			out.RTT = p.path.RTT
@@ -220,6 +219,7 @@ func (p *pair) read(now time.Time, i engine.LinkInfo, held bool) paths.Reading {
 			p.backlog = backlog
 			out.Out = paths.Pace{Rate: p.rate.Value(), Limited: p.rate.Limited()}
 		}
+		out.Measured = p.path.Stalled >= 0
 	}
 	if i.PeerPaces != before.PeerPaces {
 		p.inAt = now
@@ -227,7 +227,7 @@ func (p *pair) read(now time.Time, i engine.LinkInfo, held bool) paths.Reading {
 	if now.Sub(p.inAt) < paceLasts {
 		out.In = paths.Pace{Rate: float64(i.PeerPace), Limited: true}
 	}
-	p.ping(now, &out, held || i.Heard != before.Heard || !i.Outstanding && !p.waits || p.path.Delivered != delivered)
+	p.ping(now, &out, held || i.Heard != before.Heard || !i.Outstanding && !p.waits || out.Measured && p.path.Delivered != delivered)
 	return out
 }
 

@@ -3,6 +3,7 @@ package fabric
 import (
 	"time"
 
+	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -23,19 +24,8 @@ func (f *Fabric) Stuck(long time.Duration) (all []Stuck) {
 			continue
 		}
 		i := f.engine.Link(process)
-		s := Stuck{Process: process}
-		switch m, measured := i.Conn.(transport.Measured); {
-		case i.Conn == nil && !i.Wanted:
-			continue
-		case i.Conn == nil:
-		case measured:
-			if path := m.Path(); path.Unacked > 0 {
-				s.For = path.Stalled
-			}
-		case i.Outstanding:
-			s.For = p.last.Silent
-		}
-		if i.Conn != nil && s.For < long {
+		s := Stuck{Process: process, For: p.stuckFor(i)}
+		if i.Conn == nil && !i.Wanted || i.Conn != nil && s.For < long {
 			continue
 		}
 		for _, c := range p.candidates {
@@ -46,4 +36,20 @@ func (f *Fabric) Stuck(long time.Duration) (all []Stuck) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// stuckFor is how long nothing was acknowledged of what is on its way; 0 without a connection.
+func (p *pair) stuckFor(i engine.LinkInfo) time.Duration {
+	if m, measured := i.Conn.(transport.Measured); measured {
+		if path := m.Path(); path.Stalled >= 0 {
+			if path.Unacked == 0 {
+				return 0
+			}
+			return path.Stalled
+		}
+	}
+	if i.Conn == nil || !i.Outstanding {
+		return 0
+	}
+	return p.last.Silent
 }

@@ -29,7 +29,7 @@ func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, 
 	return c, nil
 }
 
-func (e *Endpoint) dial(outer context.Context, a transport.Addr) (*streams.Conn, error) {
+func (e *Endpoint) dial(outer context.Context, a transport.Addr) (*conn, error) {
 	if a.Network() != Name {
 		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Name)
 	}

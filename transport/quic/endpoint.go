@@ -93,7 +93,7 @@ func (o Options) withDefaults() Options {
 type Endpoint struct {
 	opt     Options
 	tls     *tls.Config
-	backlog chan *streams.Conn
+	backlog chan *conn
 	seats   chan struct{} // one for each connection in backlog, taken before its answer
 	life    context.Context
 	stop    context.CancelFunc // called by Close
@@ -130,7 +130,7 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	e := &Endpoint{
 		opt:     o,
 		tls:     conf,
-		backlog: make(chan *streams.Conn, backlogLen),
+		backlog: make(chan *conn, backlogLen),
 		seats:   make(chan struct{}, backlogLen),
 		open:    make(map[*streams.Conn]struct{}),
 		dialed:  make(map[*streams.Conn]*quic.Conn),
@@ -290,7 +290,7 @@ func (e *Endpoint) Close() error {
 
 // connect makes a Conn of the streams of a finished handshake; the quic.Conn is
 // the Conn's if there is one, and closed otherwise.
-func (e *Endpoint) connect(q *quic.Conn, lanes [2]*quic.Stream, peer transport.Addr, dialed bool) (*streams.Conn, error) {
+func (e *Endpoint) connect(q *quic.Conn, lanes [2]*quic.Stream, peer transport.Addr, dialed bool) (*conn, error) {
 	lanes[0].SetPriority(0, false)
 	o := streams.Options{
 		Peer:   peer,
@@ -318,7 +318,7 @@ func (e *Endpoint) connect(q *quic.Conn, lanes [2]*quic.Stream, peer transport.A
 		e.dialed[c] = q
 	}
 	e.mu.Unlock()
-	return c, nil
+	return &conn{Conn: c, q: q}, nil
 }
 
 func hangUp(q *quic.Conn) { q.CloseWithError(0, "closed") }

@@ -108,6 +108,18 @@ func (c *Conn) Send(m transport.Message) error {
 	return c.out[lane].send(m)
 }
 
+// Progress is how many bytes of what may leave the streams have taken, ever, and how many wait
+// for that.
+func (c *Conn) Progress() (taken uint64, waiting int) {
+	for i := range c.out {
+		r := &c.out[i].ring
+		head := r.head.Load() // before the tail, which it never passes
+		taken += head
+		waiting += int(r.tail.Load() - head)
+	}
+	return taken, waiting
+}
+
 func (c *Conn) Flush() error {
 	if failed := c.failed.Load(); failed != nil {
 		return *failed
