@@ -147,11 +147,14 @@ func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, store
 			}
 		}
 	}
-	for _, st := range all {
+	for i, st := range all {
 		for _, q := range free {
 			if q.host == st.host {
 				return q, st, nil
 			}
+		}
+		if i+1 < len(all) && all[i+1].before(st.version) && a.survival.sizes[r] <= sentSoon && a.hearsOf(st.host, 3*control.Beat(a.job.Silence)) {
+			break // who has only an older one may be about to be lost: why else has it not got this one?
 		}
 	}
 	if len(free) > 0 && len(all) == 0 {
@@ -175,6 +178,10 @@ func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, store
 	}
 	return nil, stored{}, errors.New("there is no spare process left for it (--spares)")
 }
+
+// sentSoon is the state that is sent to another host rather than that its rank goes on from an
+// older one that is there, in bytes.
+const sentSoon = 1 << 20
 
 // settleIn has the stranded ranks go on in targets, by rank, from what is stored there.
 func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {

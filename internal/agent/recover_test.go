@@ -179,6 +179,34 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	}
 }
 
+// A host that has not got the newest snapshot may be about to be lost. If the rank went on there,
+// nobody else would have what it goes on from.
+func TestALostRankGoesOnFromTheNewestSnapshot(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes int64
+		newer uint64
+		from  string
+	}{
+		{"which is sent to another host", sentSoon, 8, "on a"},
+		{"unless that takes long", sentSoon + 1, 8, "copy on b"},
+		{"unless others have it", 1, 7, "copy on b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _ := surviving(1, 0, 0)
+			p := a.processes
+			a.survival.sizes[0] = c.bytes
+			a.store(0, stored{version{1, c.newer}, p[0].host, "on a"})
+			a.store(0, stored{version{1, 7}, p[1].host, "copy on b"})
+			a.survival.covered[0] = version{1, 7}
+			to, from, err := a.refuge(p[0], 0, nil)
+			require.NoError(t, err)
+			require.Equal(t, p[1], to)
+			require.Equal(t, c.from, from.file)
+		})
+	}
+}
+
 // What a rank saved before it moved is known by who took it, on the host where it is.
 func TestWhatWasSavedBeforeAMove(t *testing.T) {
 	a, _ := surviving(1, 0, 0)
