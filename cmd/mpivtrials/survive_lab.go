@@ -103,7 +103,11 @@ func (f *field) turn(a act) act {
 			gone = append(gone, h)
 		}
 	}
-	if a.deed != deedBlink && a.deed != deedApart && slices.Contains(hostDeeds, a.deed) && (len(gone) >= lossesMost || time.Now().Before(f.next)) {
+	early := time.Now().Before(f.next)
+	switch {
+	case a.deed == deedBlink || !slices.Contains(hostDeeds, a.deed):
+	case a.deed == deedApart && !(early && f.s.d.outlive): // who leads may not be known yet, and from him nobody may be apart
+	case early || len(gone) >= lossesMost && a.deed != deedApart:
 		a.deed = deedKill
 	}
 	return a

@@ -37,6 +37,7 @@ type replica struct {
 	mu     sync.Mutex // guards what follows
 	state  ledger.State
 	voters []control.Voter
+	head   raft.ServerID // who led, as far as is known; "": nobody yet
 }
 
 // voterID and voterAddress are how raft calls a voter: the address has its number, so
@@ -120,28 +121,47 @@ func (r *replica) impatient(silence time.Duration) {
 		}
 		rest := silence + time.Duration(r.turn())*silence/voterTurns + aLittle - time.Since(r.raft.LastContact())
 		if rest <= 0 && r.raft.State() == raft.Follower {
-			c := r.raft.ReloadableConfig()
-			for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
-				if err := r.raft.ReloadConfig(c); err != nil {
-					panic(fmt.Sprintf("agent: %v", err)) // it began with as much
-				}
-			}
+			r.look(silence)
 		}
 		clock.Reset(max(rest, silence/10))
 	}
+}
+
+// look has raft see how long it has heard of no head.
+func (r *replica) look(silence time.Duration) {
+	c := r.raft.ReloadableConfig()
+	for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
+		if err := r.raft.ReloadConfig(c); err != nil {
+			panic(fmt.Sprintf("agent: %v", err)) // it began with as much
+		}
+	}
+}
+
+// lost is the agent that led before this one was elected, if it was not heard of for the
+// silence; -1: it was, or nobody led.
+func (r *replica) lost(silence time.Duration) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if agent, err := strconv.Atoi(string(r.head)); err == nil && time.Since(r.raft.LastContact()) >= silence {
+		return agent
+	}
+	return -1
 }
 
 // voterTurns make a silence: each is longer than the time between two signs of life,
 // which raft sends to each voter at random times, a tenth to a fifth of the silence apart.
 const voterTurns = 5
 
-// turn is how many voters look before this one, where the head is lost.
+// turn is how many voters look before this one, where the head is lost. It notes who that is.
 func (r *replica) turn() (n int) {
 	_, head := r.raft.LeaderWithID()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if head != "" {
+		r.head = head
+	}
 	for _, v := range r.voters {
-		if v.Agent < r.agent && voterID(v.Agent) != head {
+		if v.Agent < r.agent && voterID(v.Agent) != r.head {
 			n++
 		}
 	}

@@ -20,8 +20,9 @@ import (
 
 // A reconvention is that time.
 type reconvention struct {
-	came map[*host]returned
-	then []func() // to be done after it
+	came   map[*host]returned
+	silent *host    // that of the head before, which had the silence already; nil: it had not
+	then   []func() // to be done after it
 }
 
 // returned is a deputy that is there again, and waits to be listened to.
@@ -82,7 +83,7 @@ func (a *Agent) lead(r *replica) {
 	a.replicate(r, true)
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}}
+	a.back = &reconvention{came: map[*host]returned{}, silent: a.hostOf(r.lost(a.job.Silence))}
 	a.after(max(a.job.Silence, 100*time.Millisecond), a.reconvene)
 	a.live()
 }
@@ -175,10 +176,19 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 	h.place = r
 	a.back.came[h] = returned{says, accept}
 	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: says.Joined.PID, Cores: says.Joined.Cores, Address: there}})
+	waits := false
 	for _, h := range a.hosts {
-		if _, came := a.back.came[h]; !came && !h.lost && len(h.processes) > 0 {
+		if _, came := a.back.came[h]; came || h.lost || len(h.processes) == 0 {
+			continue
+		}
+		if h != a.back.silent {
 			return
 		}
+		waits = true
+	}
+	if waits {
+		a.after(max(a.job.Silence, 100*time.Millisecond)/voterTurns, a.reconvene)
+		return
 	}
 	a.reconvene()
 }
