@@ -183,12 +183,20 @@ func homeOf(all []events.Process, rank int) int {
 	return home
 }
 
+// endTime is how long processes may take to end with their job.
+const endTime = 3 * time.Second
+
 // leftOver is how many processes are left on the hosts, when those had time to end.
 func (s *stage) leftOver(hosts ...string) (left int, err error) {
+	return s.leftAfter(endTime, hosts...)
+}
+
+// leftAfter is leftOver where they have so much time.
+func (s *stage) leftAfter(patience time.Duration, hosts ...string) (left int, err error) {
 	if len(hosts) == 0 {
 		hosts = s.lab.Hosts()
 	}
-	for end := time.Now().Add(3 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		left = 0
 		for _, h := range hosts {
 			pids, err := s.lab.Pids(h)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos/lab"
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 )
 
@@ -23,10 +24,11 @@ type field struct {
 	end   func()
 	first string // the host where mpivrun is
 
-	next   time.Time // before which no other host may be lost
-	lost   []string  // on purpose
-	parted bool      // two were apart for long
-	seen   int       // hosts that are known to be given up
+	next   time.Time     // before which no other host may be lost
+	lost   []string      // on purpose
+	parted bool          // two were apart for long
+	seen   int           // hosts that are known to be given up
+	ending time.Duration // within which the job's processes have ended
 
 	mu    sync.Mutex // guards what follows
 	apart []string   // hosts that do not reach the first of them now
@@ -60,7 +62,7 @@ func (d *desk) field(ctx context.Context) (*field, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &field{s: &stage{d, l}, first: fieldHosts[0]}
+	f := &field{s: &stage{d, l}, first: fieldHosts[0], ending: endTime}
 	if d.outlive {
 		h, err := f.s.outlive(ctx, c)
 		if err != nil {
@@ -171,6 +173,7 @@ func (w *disturber) toHost(ctx context.Context, a act, others *sync.WaitGroup) e
 	case deedHost:
 		return f.s.lab.Signal(host, syscall.SIGKILL)
 	case deedCutOff:
+		f.ending = control.AlivePatient + endTime // its network is waited for
 		return f.s.lab.Cut(host, "lan")
 	}
 	if pid == 0 {
@@ -274,7 +277,7 @@ func (w *disturber) look(f *field) error {
 			w.d.note("run %d: host %s was given up, to which no more was done than a short cut; what was done: %s", w.runs, h, strings.Join(w.log, "; "))
 		}
 	}
-	left, err := f.s.leftOver()
+	left, err := f.s.leftAfter(f.ending)
 	if left > 0 {
 		w.leftOver += left
 		w.d.note("run %d: %d processes are left; lost were %s", w.runs, left, strings.Join(f.lost, ", "))

@@ -66,7 +66,13 @@ func newCrew(j crewJob, o owner) (*crew, error) {
 	if c.dir, err = makeJobDir(j.runtime, j.name); err != nil {
 		return nil, err
 	}
-	if c.null, err = os.Open(os.DevNull); err == nil {
+	if _, here := o.(local); !here {
+		err = c.dir.belongs(j.name)
+	}
+	if err == nil {
+		c.null, err = os.Open(os.DevNull)
+	}
+	if err == nil {
 		c.control, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(c.dir.path, processName), Net: "unix"})
 	}
 	if err != nil {

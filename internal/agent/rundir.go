@@ -16,6 +16,7 @@ const (
 	lockName    = "lock"     // locked by the agent while it lives
 	processName = "p.sock"   // where the job's processes find the agent
 	askName     = "ask.sock" // where mpivrun finds it
+	ofName      = "of"       // the name of a job that began on another host
 )
 
 // maxSocketName is what fits a socket's address on Linux, its final zero included.
@@ -106,6 +107,11 @@ func makeJobDir(dir, name string) (*jobDir, error) {
 	return &jobDir{path, lock}, nil
 }
 
+// belongs notes that the job began elsewhere, as name.
+func (d *jobDir) belongs(name string) error {
+	return os.WriteFile(filepath.Join(d.path, ofName), []byte(name), 0o600)
+}
+
 // name is what the job is called here.
 func (d *jobDir) name() string { return filepath.Base(d.path) }
 
@@ -192,6 +198,8 @@ type Found struct {
 	Name string
 	Dir  string
 	Made time.Time
+
+	of string // the job's name where the agent of another host began it; "": it began here
 }
 
 // Jobs is this user's running jobs on this host, the oldest first. It removes
@@ -206,7 +214,19 @@ func Jobs() ([]Found, error) {
 		found = append(found, jobs...)
 	}
 	slices.SortFunc(found, func(a, b Found) int { return a.Made.Compare(b.Made) })
-	return found, nil
+	return once(found), nil
+}
+
+// once is all jobs once: hosts of a lab, and those that share a file system, find what all
+// agents of a job have made.
+func once(all []Found) (some []Found) {
+	for i, f := range all {
+		twin := func(o Found) bool { return o.of == "" && o.Name == f.of }
+		if f.of == "" || !slices.ContainsFunc(all, twin) && !slices.ContainsFunc(all[:i], func(o Found) bool { return o.of == f.of }) {
+			some = append(some, f)
+		}
+	}
+	return some
 }
 
 func jobsIn(dir string) ([]Found, error) {
@@ -225,6 +245,9 @@ func jobsIn(dir string) ([]Found, error) {
 		f := Found{Name: filepath.Base(path), Dir: path}
 		if info, err := os.Stat(filepath.Join(path, lockName)); err == nil {
 			f.Made = info.ModTime()
+		}
+		if of, err := os.ReadFile(filepath.Join(path, ofName)); err == nil {
+			f.of = string(of)
 		}
 		found = append(found, f)
 	}

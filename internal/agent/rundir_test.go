@@ -60,6 +60,40 @@ func TestRuntimeDirIsOursAlone(t *testing.T) {
 	}
 }
 
+// Hosts of a lab have one file system: there the agents of all make a directory.
+func TestAJobOfSeveralHostsIsOne(t *testing.T) {
+	dir := shortDir(t)
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("TMPDIR", shortDir(t))
+	make := func(name string, elsewhere bool) *jobDir {
+		d, err := makeJobDir(RuntimeDir(), name)
+		require.NoError(t, err)
+		t.Cleanup(d.remove)
+		if elsewhere {
+			require.NoError(t, d.belongs(name))
+		}
+		return d
+	}
+	names := func() (all []string) {
+		jobs, err := Jobs()
+		require.NoError(t, err)
+		for _, j := range jobs {
+			all = append(all, j.Name)
+		}
+		return all
+	}
+	make("far", true) // as on a host of its own
+	require.Equal(t, []string{"far"}, names())
+	make("far", true)
+	require.Equal(t, []string{"far"}, names())
+	make("job", false)
+	make("job", true)
+	make("job", true)
+	require.Equal(t, []string{"far", "job"}, names())
+	make("job", false) // another, called so by its user
+	require.Equal(t, []string{"far", "job", "job-4"}, names())
+}
+
 func TestWhereJobsAre(t *testing.T) {
 	dir := shortDir(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)

@@ -233,6 +233,9 @@ func (a *Agent) judge(p *process) {
 		if st.Signaled() && st.Signal() == syscall.SIGKILL {
 			a.code = codeSignal + int(a.interrupt) // that is why we killed it
 		}
+		if a.roomFor() > 0 { // others would wait until its ranks go on elsewhere, which they will not
+			a.tellMembers(control.Message{Dead: &control.Dead{Processes: []int{p.index}}}, nil)
+		}
 	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
 		a.fail(verdict{code: exitCode(st)}) // as in any pipeline, without a word
 	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:

@@ -192,6 +192,7 @@ func (b *Box) resume(st *StreamState) {
 	}
 	l := b.e.lockLink(st.Peer)
 	defer l.mu.Unlock()
+	l.before.comes(s)
 	for i := range st.Log {
 		m := &st.Log[i]
 		x := l.newEntry(s)

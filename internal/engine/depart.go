@@ -212,6 +212,9 @@ func (b *Box) abandonLog(s *stream) {
 		return
 	}
 	defer l.mu.Unlock()
+	if s.peer != b.rank {
+		l.before.leaves(s)
+	}
 	for s.head != nil {
 		l.unkeep(s.head, nil)
 	}
@@ -240,6 +243,7 @@ func (b *Box) parted(left *Box, to *link) {
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
+	to.before.comes(s)
 	s.acked = s.sent
 	if n, some := s.past.first(); some { // at level "crashes" all that is not covered
 		s.acked = n - 1

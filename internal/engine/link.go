@@ -75,6 +75,7 @@ type link struct {
 	heldSince           time.Time // when that began
 	why                 error     // the last connection was lost
 	resent              uint64    // messages that were queued again, since a connection broke or was left
+	before              counts    // of streams that are no more, or were elsewhere
 	drained, pings      uint64    // how often pump was left with nothing; Pings sent
 	peerPace, peerPaces uint64    // what the last Ping said, and how many did
 

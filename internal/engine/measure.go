@@ -48,7 +48,7 @@ func (e *Engine) Traffic(process int) (sent, received Traffic) {
 	defer e.leave()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sent.Bytes, received.Bytes = l.sent, l.got
+	sent, received = Traffic{l.before.sent, l.sent}, Traffic{l.before.got, l.got}
 	for _, b := range *e.boxes.Load() {
 		b.streams.all(func(s *stream) {
 			if e.peers[s.peer].link.Load() == l {
@@ -59,6 +59,17 @@ func (e *Engine) Traffic(process int) (sent, received Traffic) {
 	}
 	return sent, received
 }
+
+// counts is messages that went over a link, and are not counted in the streams that go over it
+// now: of ranks that have left it, or less those of ranks that have come with theirs. They may
+// be below zero, of which the sum takes no notice.
+type counts struct{ sent, got uint64 }
+
+// leaves has the messages of s count for the link that it leaves. mu is held.
+func (c *counts) leaves(s *stream) { c.sent, c.got = c.sent+s.sent, c.got+s.got }
+
+// comes has the messages of s not count for the link to which it comes. mu is held.
+func (c *counts) comes(s *stream) { c.sent, c.got = c.sent-s.sent, c.got-s.got }
 
 // known is the stream of r; nil if there is none yet.
 func (t *streamTable) known(r topology.Rank) *stream {

@@ -137,6 +137,8 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 	p.was(from)
 	for _, b := range boxes {
 		if s := b.streams.known(r); s != nil {
+			from.before.leaves(s)
+			to.before.comes(s)
 			from.hand(s, to, lost)
 		}
 	}

@@ -117,10 +117,11 @@ type survival struct {
 	ranks     []*worker
 	dials     []*dial
 	greets    []accepted
-	notices   [][]notice // by process: what it has not been told yet
-	pressed   []bool     // by process: it has to know all of that
-	patient   *rand.Rand // draws who can wait to be told of a move; nil: all are told sometime
-	snapshots []snapshot // by rank: the last that is durable
+	notices   [][]notice           // by process: what it has not been told yet
+	pressed   []bool               // by process: it has to know all of that
+	patient   *rand.Rand           // draws who can wait to be told of a move; nil: all are told sometime
+	snapshots []snapshot           // by rank: the last that is durable
+	counts    map[[2]int][2]uint64 // by process and peer: messages sent and received
 	quiet     bool
 	fail      error
 	tally     SurviveTally
@@ -160,6 +161,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s.wild = level == Crashes && s.rng.IntN(2) == 0 && !unsteady
 	s.unsteady = unsteady
 	s.sent = make(map[[3]int]uint64)
+	s.counts = make(map[[2]int][2]uint64)
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
 		s.first = append(s.first, []topology.Rank{topology.Rank(r)})
@@ -287,8 +289,12 @@ func (s *survival) step() error {
 	case 0, 1, 2, 3, 4:
 		return s.work(s.ranks[s.rng.IntN(len(s.ranks))])
 	case 5, 6, 7, 8:
-		if e := s.engines[s.rng.IntN(s.processes())]; e != nil {
+		p := s.rng.IntN(s.processes())
+		if e := s.engines[p]; e != nil {
 			e.Progress()
+			if err := s.count(p, e); err != nil {
+				return err
+			}
 		}
 		if s.hosts != nil && s.rng.IntN(30) == 0 {
 			s.testify(s.hosts[s.rng.IntN(len(s.hosts))])
@@ -322,6 +328,25 @@ func (s *survival) step() error {
 		}
 	default:
 		return s.connect()
+	}
+	return nil
+}
+
+// count sees to it that what process p has counted of its messages only grows, whichever ranks
+// came and went meanwhile.
+func (s *survival) count(p int, e *engine.Engine) error {
+	for q := range s.processes() {
+		if q == p {
+			continue
+		}
+		sent, got := e.Traffic(q)
+		now := [2]uint64{sent.Messages, got.Messages}
+		for i, before := range s.counts[[2]int{p, q}] {
+			if now[i] < before || now[i] > before+1<<40 {
+				return fmt.Errorf("process %d has counted %d messages sent to process %d and received from it, and %d before", p, now, q, s.counts[[2]int{p, q}])
+			}
+		}
+		s.counts[[2]int{p, q}] = now
 	}
 	return nil
 }
