@@ -44,7 +44,8 @@ func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
 
 // Recv receives a message from rank from of c, or AnySource, with that tag, or
 // AnyTag, into the start of into; what lies beyond the message is untouched. A
-// message that is longer fills into and ends in ErrTruncate.
+// message that is longer fills into and ends in ErrTruncate. Its bytes are taken for elements
+// of T, whatever the sender took them for.
 func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status, error) {
 	if c.takes(from, tag) && plain[T]() {
 		s, err := c.box.Recv(ctx, &callRecv, c.match(from, tag), bytesOf(into))

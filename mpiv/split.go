@@ -26,7 +26,7 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 
 // Split makes a Comm of those ranks of c that give the same color, in the order
 // of their keys and, of equal keys, of their ranks in c. A rank whose color is
-// Undefined, or negative, gets none. All ranks of c must call it.
+// Undefined, or negative, gets a nil Comm, which is not to be used. All ranks of c must call it.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	s := c.begin(ctx, opSplit, -1)
 	defer s.done(nil)

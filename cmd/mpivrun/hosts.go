@@ -193,6 +193,10 @@ func (h *host) label(key, value string) (err error) {
 			h.Networks = append(h.Networks, control.Network{Class: class, Address: addr.String()})
 		}
 		return nil
+	case "binding":
+		return errors.New("binding= is MPICH's: here --bind-to core or --bind-to none is for all hosts")
+	case "ifhn":
+		return errors.New("ifhn= is MPICH's: here lan=ADDRESS, san=ADDRESS or wan=ADDRESS says where a host is on a network")
 	default:
 		return fmt.Errorf("%q is not known here; there are slots=N, max_slots=N, user=NAME, san=ADDRESS, lan=ADDRESS, wan=ADDRESS and trust=yes|no", key)
 	}

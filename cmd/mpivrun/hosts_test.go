@@ -29,7 +29,7 @@ func TestParseHostfile(t *testing.T) {
 		{"as Open MPI has it", "a slots = 2 max-slots=3\nb slots=1 max_slots=1\nc cpu=4\nd count=2 username=me\ne slots=2 slots_max=5", []host{{Name: "a", Slots: 2, MaxSlots: 3}, {Name: "b", Slots: 1, MaxSlots: 1},
 			{Name: "c", Slots: 4}, {Name: "me@d", Slots: 2}, {Name: "e", Slots: 2, MaxSlots: 5}}, ""},
 		{"as MPICH has it", "a:2\nb:3 # the fast one\n", []host{{Name: "a", Slots: 2}, {Name: "b", Slots: 3}}, ""},
-		{"what MPICH has more", "a:2 binding=user:0,1", nil, `"binding" is not known here; there are slots=N`},
+		{"what MPICH has more", "a:2 binding=user:0,1", nil, "here --bind-to core"},
 		{"two users", "me@a user=you", nil, "want one user for host me@a"},
 		{"IPv6", "[::1]\nme@[fe80::1%eth0]:2\n[2001:db8::7] slots=3", []host{{Name: "::1"}, {Name: "me@fe80::1%eth0", Slots: 2}, {Name: "2001:db8::7", Slots: 3}}, ""},
 		{"IPv6 without brackets", "2001:db8::7", nil, "written in brackets, [2001:db8::7]"},

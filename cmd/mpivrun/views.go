@@ -21,7 +21,11 @@ func view(name string, args []string) (job string, asJSON bool, err error) {
 		case w == "--json" || w == "-json":
 			asJSON = true
 		case strings.HasPrefix(w, "-"):
-			return "", false, usage("mpivrun %s knows no option %s; say mpivrun %s [--json] [JOB]", name, w, name)
+			links := ""
+			if name == "ps" {
+				links = " [--links]"
+			}
+			return "", false, usage("mpivrun %s knows no option %s; say mpivrun %s [--json]%s [JOB]", name, w, name, links)
 		case job != "":
 			return "", false, usage("mpivrun %s takes one job; to run a program of that name: mpivrun -- %s …", name, name)
 		default:

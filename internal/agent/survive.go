@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -283,14 +284,30 @@ func (a *Agent) move(rank int, host string, told func(error)) {
 	from := a.processOf(rank)
 	to := a.spareOn(from, host)
 	if to == nil {
-		where := ""
-		if host != "" {
-			where = " on host " + host
-		}
-		told(fmt.Errorf("there is no spare process%s: start the job with --spares", where))
+		told(a.noSpare(from, host))
 		return
 	}
 	a.moveTo(rank, from, to, told)
+}
+
+// noSpare is why a rank of from cannot go to a host, or to any if that is empty.
+func (a *Agent) noSpare(from *process, host string) error {
+	if host != "" && a.hostNamed(host) == nil {
+		return fmt.Errorf("the job has no host %s", host)
+	}
+	var on []string
+	for _, p := range a.sparesFor(from, nil) {
+		if !slices.Contains(on, p.host.name) {
+			on = append(on, p.host.name)
+		}
+	}
+	switch {
+	case len(on) > 0:
+		return fmt.Errorf("there is no spare process on host %s, but on %s", host, strings.Join(on, ", "))
+	case a.job.Spares > 0:
+		return errors.New("no spare process is free now: those that are used up are being started again, or start the job with more --spares")
+	}
+	return errors.New("there is no spare process: start the job with --spares")
 }
 
 // movable is why a rank cannot be moved now; nil: it can.

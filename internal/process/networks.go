@@ -17,6 +17,12 @@ import (
 	"github.com/mpiv/mpiv/transport/tcp"
 )
 
+// handIn is how a program gets a network that is not in each.
+var handIn = map[string]string{
+	"libp2p": ": mpiv.Main(run, libp2p.Network()) would hand it in",
+	"ofi":    ": docs/libfabric.md says how it gets one",
+}
+
 // usual is the networks between hosts that every program has, best first.
 func usual() []transport.Network { return []transport.Network{tcp.Network(), quic.Network()} }
 
@@ -62,7 +68,7 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 		i := slices.IndexFunc(known, func(n transport.Network) bool { return n.Name == name })
 		if i < 0 {
 			closeAll(networks)
-			return nil, fmt.Errorf("this program has no transport %q", name)
+			return nil, fmt.Errorf("this program has no transport %q%s", name, handIn[name])
 		}
 		p.devices = p.devices || known[i].Device
 		for _, s := range sites {
