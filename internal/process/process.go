@@ -250,6 +250,9 @@ func (p *Process) listenToAgent() {
 		switch {
 		case err != nil:
 			if !errors.Is(err, net.ErrClosed) {
+				if p.options.Survive == "crashes" {
+					os.Exit(1) // the ranks go on elsewhere: what they would still do here, such as removing files, would be done to those
+				}
 				p.reason = fmt.Errorf("%w: mpivrun is gone", ErrStopped)
 				p.engine.Fail(p.reason)
 			}
