@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -100,16 +103,7 @@ func ps(w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	all := []jobStatus{}
-	for _, j := range jobs {
-		s := jobStatus{Name: j.Name, Since: j.Made, State: "does not answer"}
-		if ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"}); err == nil {
-			if state := ans.State(); state != nil {
-				s = statusOf(state, false)
-			}
-		}
-		all = append(all, s)
-	}
+	all := askAll(jobs)
 	if asJSON {
 		return printJSON(w, all)
 	}
@@ -120,6 +114,34 @@ func ps(w io.Writer, args []string) error {
 			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
 	}
 	return t.Flush()
+}
+
+// askAll is how jobs are, but for those that end meanwhile. They are asked at once: one that
+// does not answer takes its time.
+func askAll(jobs []agent.Found) []jobStatus {
+	answers := make([]*jobStatus, len(jobs))
+	var asking sync.WaitGroup
+	for i, j := range jobs {
+		asking.Go(func() {
+			s := jobStatus{Name: j.Name, Since: j.Made, State: "does not answer"}
+			ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
+			if _, gone := os.Stat(j.Dir); err != nil && errors.Is(gone, os.ErrNotExist) {
+				return
+			}
+			if state := ans.State(); err == nil && state != nil {
+				s = statusOf(state, false)
+			}
+			answers[i] = &s
+		})
+	}
+	asking.Wait()
+	all := []jobStatus{}
+	for _, s := range answers {
+		if s != nil {
+			all = append(all, *s)
+		}
+	}
+	return all
 }
 
 func psJob(w io.Writer, name string, asJSON, links bool) error {
