@@ -66,6 +66,8 @@ func TestAPeerWhoTakesNoMoreDoesNotLimitThePath(t *testing.T) {
 	require.False(t, p.Queued, "he has stopped")
 	require.EqualValues(t, r.stats.BytesSent, p.Delivered)
 	require.Equal(t, 100_000, p.Unacked)
+	r.goOn(1, 40, 1)
+	require.False(t, r.goOn(1, 40, 0).Queued, "this end has acknowledged something")
 }
 
 func TestACutPathLimits(t *testing.T) {

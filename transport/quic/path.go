@@ -72,7 +72,7 @@ func (g *gauge) read(s quic.ConnectionStats, taken uint64, waiting int, now time
 		g.delivered = sent
 	}
 	onWay := sent - g.delivered
-	if waiting == 0 && onWay <= ownAcks {
+	if onWay <= ownAcks {
 		onWay = 0
 	}
 	g.busy = waiting > 0 || onWay > 0
