@@ -117,13 +117,22 @@ func TestWhoIsKilledAfterAllHaveFinished(t *testing.T) {
 // After an interrupt no rank goes on elsewhere, so nobody is to wait for one: not even for the
 // rest of a message of which a part is there.
 func TestWhoEndsAfterAnInterruptIsNotWaitedFor(t *testing.T) {
-	a, n := surviving(1, 1, 0)
-	a.toldStart, a.interrupts, a.interrupt = true, 1, syscall.SIGINT
-	p := a.processes
-	p[0].exited, p[0].failed, p[0].status = true, true, syscall.WaitStatus(1<<8)
-	a.judge(p[0])
-	require.Contains(t, n.sent[1], control.Message{Dead: &control.Dead{Processes: []int{0}}})
-	require.Empty(t, a.survival.stranded)
+	for _, well := range []bool{true, false} {
+		a, n := surviving(1, 1, 0)
+		a.toldStart, a.interrupts, a.interrupt = true, 1, syscall.SIGINT
+		p := a.processes
+		p[0].exited, p[0].failed, p[0].status = true, !well, syscall.WaitStatus(1<<8)
+		if well {
+			p[0].status = 0
+		}
+		a.judge(p[0])
+		require.Empty(t, a.survival.stranded)
+		if well { // what it has sent may be on its way
+			require.Empty(t, n.sent[1])
+		} else {
+			require.Contains(t, n.sent[1], control.Message{Dead: &control.Dead{Processes: []int{0}}})
+		}
+	}
 }
 
 func TestARankGoesWhereThePolicyWantsIt(t *testing.T) {

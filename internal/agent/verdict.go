@@ -233,7 +233,7 @@ func (a *Agent) judge(p *process) {
 		if st.Signaled() && st.Signal() == syscall.SIGKILL {
 			a.code = codeSignal + int(a.interrupt) // that is why we killed it
 		}
-		if a.roomFor() > 0 { // others would wait until its ranks go on elsewhere, which they will not
+		if exitCode(st) != 0 && a.roomFor() > 0 { // others would wait until its ranks go on elsewhere, which they will not
 			a.tellMembers(control.Message{Dead: &control.Dead{Processes: []int{p.index}}}, nil)
 		}
 	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
