@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,8 +59,11 @@ func traceFor(ctx context.Context, w io.Writer, args []string) error {
 		file = j.Name + ".trace.json"
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".trace-*") // what is there stays if there is no trace
+	if why, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("the trace cannot be written to %s: %w", file, why.Err)
+	}
 	if err != nil {
-		return fmt.Errorf("open the file for the trace: %w", err)
+		return err
 	}
 	defer os.Remove(f.Name())
 	s, err := agent.Trace(ctx, j.Dir, d, f)

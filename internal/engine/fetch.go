@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -116,7 +117,7 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 // by next; the peer may have died.
 func (l *link) pullFailed(id uint32, err error) {
 	o := l.pulls[id]
-	if !l.replay && l.e.cfg.Lost == nil {
+	if !l.replay && l.e.cfg.Lost == nil && !errors.Is(err, transport.ErrBroken) {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
 		return
 	}

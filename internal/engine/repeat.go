@@ -21,7 +21,7 @@ type NondeterminismError struct {
 }
 
 func (e *NondeterminismError) Error() string {
-	return fmt.Sprintf("the program is not deterministic: rank %d, which goes on from a snapshot, has sent rank %d another message %d than before its process died; what a rank sends may hang on its state, its messages and its rank alone, not on time, chance, goroutines or the order of a map", e.Rank, e.To, e.Message)
+	return fmt.Sprintf("the program is not deterministic: rank %d, which does again what it did before its process died, has sent rank %d another message %d than then; what a rank sends may hang on its state, its messages and its rank alone, not on time, chance, goroutines or the order of a map", e.Rank, e.To, e.Message)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
