@@ -41,15 +41,15 @@ func usage(format string, args ...any) error {
 
 // choose is the running job called name, or the only one.
 func choose(name string) (agent.Found, error) {
+	if j, found, err := agent.Find(name); err != nil || found {
+		return j, err
+	}
 	jobs, err := agent.Jobs()
 	if err != nil {
 		return agent.Found{}, err
 	}
 	var names []string
 	for _, j := range jobs {
-		if j.Name == name {
-			return j, nil
-		}
 		names = append(names, j.Name)
 	}
 	switch {

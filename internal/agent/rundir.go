@@ -205,6 +205,23 @@ type Found struct {
 // Jobs is this user's running jobs on this host, the oldest first. It removes
 // what dead agents have left.
 func Jobs() ([]Found, error) {
+	found, err := directories()
+	return once(found), err
+}
+
+// Find is the running job called name on this host. Where hosts share a file system each has
+// a name of its own for it, of which Jobs lists one; false: it is none of them.
+func Find(name string) (Found, bool, error) {
+	found, err := directories()
+	i := slices.IndexFunc(found, func(f Found) bool { return f.Name == name })
+	if err != nil || i < 0 {
+		return Found{}, false, err
+	}
+	return found[i], true, nil
+}
+
+// directories is those of all jobs, the oldest first.
+func directories() ([]Found, error) {
 	var found []Found
 	for _, dir := range runtimeDirs() {
 		jobs, err := jobsIn(dir)
@@ -214,7 +231,7 @@ func Jobs() ([]Found, error) {
 		found = append(found, jobs...)
 	}
 	slices.SortFunc(found, func(a, b Found) int { return a.Made.Compare(b.Made) })
-	return once(found), nil
+	return found, nil
 }
 
 // once is all jobs once: hosts of a lab, and those that share a file system, find what all

@@ -92,6 +92,12 @@ func TestAJobOfSeveralHostsIsOne(t *testing.T) {
 	require.Equal(t, []string{"far", "job"}, names())
 	make("job", false) // another, called so by its user
 	require.Equal(t, []string{"far", "job", "job-4"}, names())
+	_, found, err := Find("job-2")
+	require.NoError(t, err)
+	require.True(t, found, "who knows its name may use it")
+	_, found, err = Find("job-5")
+	require.NoError(t, err)
+	require.False(t, found)
 }
 
 func TestWhereJobsAre(t *testing.T) {
