@@ -21,8 +21,9 @@ import (
 // A reconvention is that time.
 type reconvention struct {
 	came   map[*host]returned
-	silent *host    // that of the head before, which had the silence already; nil: it had not
-	then   []func() // to be done after it
+	silent *host         // that of the head before, which had the silence already; nil: it had not
+	time   time.Duration // that all have
+	then   []func()      // to be done after it
 }
 
 // returned is a deputy that is there again, and waits to be listened to.
@@ -83,8 +84,8 @@ func (a *Agent) lead(r *replica) {
 	a.replicate(r, true)
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}, silent: a.hostOf(r.lost(a.job.Silence))}
-	a.after(max(a.job.Silence, 100*time.Millisecond), a.reconvene)
+	a.back = &reconvention{came: map[*host]returned{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond)}
+	a.after(a.back.time, a.reconvene)
 	a.live()
 }
 
@@ -187,7 +188,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		waits = true
 	}
 	if waits {
-		a.after(max(a.job.Silence, 100*time.Millisecond)/voterTurns, a.reconvene)
+		a.after(a.back.time/voterTurns, a.reconvene)
 		return
 	}
 	a.reconvene()

@@ -186,7 +186,7 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	for _, other := range boxes {
 		other.parted(b, to)
 	}
-	b.streams.all(func(s *stream) { b.abandonLog(s) })
+	b.streams.all(b.endStream)
 	for _, l := range *e.active.Load() {
 		l.forsake(b)
 	}
@@ -205,8 +205,8 @@ func (l *link) forsake(b *Box) {
 	}
 }
 
-// abandonLog empties the log of a stream whose rank has left.
-func (b *Box) abandonLog(s *stream) {
+// endStream empties the log of a stream whose rank has left, and has the link count its messages.
+func (b *Box) endStream(s *stream) {
 	l := b.e.lockLink(s.peer)
 	if l == nil {
 		return
