@@ -143,17 +143,58 @@ func copyWritten(to, from []byte, stamps []uint64, since uint64) (n int64) {
 	return n
 }
 
+// Room is memory for a last part of n bytes or fewer, of what Begin began: what is written
+// there End does not copy. It has no length, and what is appended beyond n is elsewhere.
+// The errors are those of End.
+func (a *Area) Room(n int) ([]byte, error) {
+	s, err := a.unended()
+	if err != nil {
+		return nil, err
+	}
+	last, _, err := a.extend(s, int64(n))
+	return last[:0], err
+}
+
 // End ends what Begin began, with its last part.
 func (a *Area) End(last []byte) error {
-	s := a.begun
+	s, err := a.unended()
 	a.begun = nil
+	if err != nil {
+		return err
+	}
+	n := int64(len(last))
+	to, stamps, err := a.extend(s, n)
+	if err != nil {
+		return err
+	}
+	if n > 0 && &to[0] != &last[0] {
+		copySlowly(to, last)
+	}
+	lengths := append(a.lengths, n)
+	a.table = tableOf(a.table[:0], lengths)
+	copy(s.mem, a.table)
+	if len(a.stamps) > 0 {
+		a.writeStamps(stamps[:0], lengths)
+	}
+	a.copied += n + int64(len(stamps))
+	a.commit(s, a.next, len(a.stamps) > 0)
+	return nil
+}
+
+// unended is the slot of what was begun and not ended.
+func (a *Area) unended() (*slot, error) {
 	switch {
 	case a.header == nil:
-		return ErrClosed
-	case s == nil:
-		return errors.New("end a snapshot: none was begun")
+		return nil, ErrClosed
+	case a.begun == nil:
+		return nil, errors.New("end a snapshot: none was begun")
 	}
-	lengths := append(a.lengths, int64(len(last)))
+	return a.begun, nil
+}
+
+// extend makes room for a last part of n bytes, and for the stamps of all.
+func (a *Area) extend(s *slot, n int64) (last, stamps []byte, err error) {
+	lengths := append(a.lengths, n)
 	offs, total, err := layout(s.offs[:0], lengths)
 	stampsAt := total
 	if len(a.stamps) > 0 {
@@ -166,18 +207,11 @@ func (a *Area) End(last []byte) error {
 		err = s.grow(a.f, total)
 	}
 	if err != nil {
-		return fmt.Errorf("save snapshot %d: %w", a.next, err)
-	}
-	copySlowly(s.mem[offs[len(offs)-1]:], last)
-	a.table = tableOf(a.table[:0], lengths)
-	copy(s.mem, a.table)
-	if len(a.stamps) > 0 {
-		a.writeStamps(s.mem[stampsAt:stampsAt:total], lengths)
+		return nil, nil, fmt.Errorf("save snapshot %d: %w", a.next, err)
 	}
 	s.offs, s.total = offs, total
-	a.copied += int64(len(last)) + total - stampsAt
-	a.commit(s, a.next, len(a.stamps) > 0)
-	return nil
+	at := offs[len(offs)-1]
+	return s.mem[at : at+n : at+n], s.mem[stampsAt:total:total], nil
 }
 
 // writeStamps appends the stamps of all chunks of a snapshot whose parts have these

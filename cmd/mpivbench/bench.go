@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,6 +21,8 @@ type run struct {
 	size            int // bytes of one message, or of one rank's share
 	iters, warmup   int
 	window, threads int
+	state           *mpiv.State
+	safe            int            // a safe point every so many iterations; 0: none
 	out, in         []byte         // send and receive buffer, at least as long as the test needs
 	reqs            []mpiv.Request // 2 * window
 }
@@ -60,6 +63,14 @@ func (o *options) measure(ctx context.Context, world *mpiv.Comm, w io.Writer) er
 		sizes = []int{0}
 	}
 	r := o.newRun(world, sizes)
+	if r.safe > 0 {
+		if err := r.state.Restore(ctx); err != nil {
+			return err
+		}
+		if !r.state.First() {
+			return &mpiv.ExitError{Code: codeUsage, Err: errors.New("with -k no rank may be moved or die: of a test that begins again there are no figures")}
+		}
+	}
 	if err := warmUp(ctx, world); err != nil {
 		return err
 	}
@@ -79,6 +90,14 @@ func (o *options) measure(ctx context.Context, world *mpiv.Comm, w io.Writer) er
 		if err := t.printLine(w, r.size, figures); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// next ends an iteration.
+func (r *run) next(ctx context.Context, i int) error {
+	if r.safe > 0 && i%r.safe == 0 {
+		return r.state.SafePoint(ctx)
 	}
 	return nil
 }
@@ -114,7 +133,7 @@ func (o *options) newRun(world *mpiv.Comm, sizes []int) *run {
 	if o.test.perRank {
 		n *= world.Size()
 	}
-	r := &run{world: world, window: o.window, threads: o.threads, out: aligned(n), in: aligned(n), reqs: make([]mpiv.Request, 2*o.window)}
+	r := &run{world: world, window: o.window, threads: o.threads, state: world.State(), safe: o.safe, out: aligned(n), in: aligned(n), reqs: make([]mpiv.Request, 2*o.window)}
 	in, out := floats(r.in), floats(r.out)
 	for i := range out {
 		out[i], in[i] = 1, 0

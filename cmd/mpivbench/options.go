@@ -18,6 +18,7 @@ type options struct {
 	sizes           []int
 	iters, warmup   int // for sizes up to large
 	window, threads int
+	safe            int    // a safe point every so many iterations; 0: none
 	dirty           int    // percent of its pages that a rank writes to while it moves, or between snapshots
 	profile         string // file for a CPU profile of each process; "": none
 	agent           string // directory of the job; "": there is no agent
@@ -28,7 +29,7 @@ func usage() string {
 	for i, t := range tests {
 		names[i] = t.name
 	}
-	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS] [-d DIRTY] [-p PROFILE]\n" +
+	return "usage: mpivbench TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS] [-k ITERS] [-d DIRTY] [-p PROFILE]\n" +
 		"tests: " + strings.Join(names, " ") + "\n"
 }
 
@@ -62,6 +63,8 @@ func parseOptions(words []string) (options, error) {
 			o.window, err = parseNumber(value, 1)
 		case "-t":
 			o.threads, err = parseNumber(value, 1)
+		case "-k":
+			o.safe, err = parseNumber(value, 0)
 		case "-d":
 			if o.dirty, err = parseNumber(value, 0); err == nil && o.dirty > 100 {
 				err = errors.New("percent of the pages: at most 100")

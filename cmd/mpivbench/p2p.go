@@ -32,6 +32,9 @@ func latency(ctx context.Context, r *run) ([]float64, error) {
 		if err := step(ctx, r.world, out, in, peer, tagData); err != nil {
 			return nil, err
 		}
+		if err := r.next(ctx, i); err != nil {
+			return nil, err
+		}
 	}
 	return []float64{micros(time.Since(start), 2*r.iters)}, nil
 }
@@ -143,6 +146,9 @@ func (r *run) stream(ctx context.Context, peer int, sending bool) (time.Duration
 		if err := window(ctx, peer); err != nil {
 			return 0, err
 		}
+		if err := r.next(ctx, i); err != nil {
+			return 0, err
+		}
 	}
 	return time.Since(start), nil
 }
@@ -178,6 +184,9 @@ func bibw(ctx context.Context, r *run) ([]float64, error) {
 			start = time.Now()
 		}
 		if err := r.exchangeWindow(ctx, peer); err != nil {
+			return nil, err
+		}
+		if err := r.next(ctx, i); err != nil {
 			return nil, err
 		}
 	}

@@ -36,7 +36,7 @@ var ErrFenced = errors.New("it was fenced")
 // False if that is not the one there is, or it must not be replaced. EndDial ends it,
 // or another Dial of that process.
 func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fenced || l.conn != nil && (l.firmLocked() || l.generation != over) {
@@ -53,7 +53,7 @@ func (e *Engine) Dial(process int, over uint32) (generation uint32, ok bool) {
 // EndDial says that dialing with that generation has ended, whether or not it led
 // to a connection. True if there is one.
 func (e *Engine) EndDial(process int, generation uint32) bool {
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tried == generation && l.dialing {
@@ -88,7 +88,7 @@ func (l *link) firmLocked() bool { return l.stable && !l.replay || !l.keeps }
 // attach gives a link its connection. The error says why it does not take it.
 // Polling is held.
 func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dialed bool) error {
-	l := e.links[process]
+	l := e.link(process)
 	b := l.placedIn()
 	if b != nil {
 		b.mu.Lock() // comes before the link's

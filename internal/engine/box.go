@@ -42,7 +42,7 @@ type Box struct {
 const keptArrivals = 32 // free arrivals that a box keeps for later
 
 func newBox(e *Engine, r topology.Rank) *Box {
-	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes, spill: e.cfg.Spill}}
+	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
 	b.streams.init(b, len(e.peers))
 	return b
 }

@@ -174,12 +174,8 @@ func (b *Box) adoptStream(st *StreamState) error {
 		s.acked = st.Log[0].Header.Seq - 1
 	}
 	if records := bytes.Join(st.Past, nil); len(records) > 0 {
-		s.acked = min(s.acked, seqOf(records)-1)
-		last := uint64(0)
-		for rest := records; len(rest) > 0; rest = rest[lengthOf(rest):] {
-			last = seqOf(rest)
-		}
-		s.past.adopt(records, last)
+		s.acked = min(s.acked, firstOf(records)-1)
+		s.past.adopt(records)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 func some() *Capsule {
 	h := wire.Header{Kind: wire.Eager, Context: 16, Source: 2, Dest: 0, Tag: 5, Epoch: 3, Seq: 7}
 	var sent past
-	for _, seq := range []uint64{5, 8} {
+	for _, seq := range []uint64{5, 6, 8} {
 		var header [wire.HeaderLen]byte
 		(&wire.Header{Kind: wire.Eager, Context: 16, Source: 2, Dest: 0, Tag: 5, Epoch: 3, Seq: seq, Ack: 2}).Put(header[:])
 		sent.add(new(freeChunks), seq, header[:], []byte("sent"))
@@ -43,11 +43,13 @@ func TestMalformedCapsulesAreRefused(t *testing.T) {
 		{"a log to another rank", func(c *Capsule) { c.Streams[0].Log[0].Header.Dest = 1 }},
 		{"a log of more than was sent", func(c *Capsule) { c.Streams[0].Sent = 8 }},
 		{"a log out of order", func(c *Capsule) { c.Streams[0].Log[1].Header.Seq = 7 }},
-		{"sent to another rank", func(c *Capsule) { c.Streams[0].Past[0][4+12] = 1 }},
-		{"sent out of order", func(c *Capsule) { c.Streams[0].Past[0][4+24] = 8 }},
-		{"sent later than the last", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+4+24] = 10 }},
-		{"an offer that was sent with its body", func(c *Capsule) { c.Streams[0].Past[0][4] = byte(wire.Offer) }},
-		{"a body longer than all", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+2] = 1 }},
+		{"sent to another rank", func(c *Capsule) { c.Streams[0].Past[0][shortLen+12] = 1 }},
+		{"sent out of order", func(c *Capsule) { c.Streams[0].Past[0][shortLen+seqAt] = 8 }},
+		{"sent later than the last", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+shortLen+4+shortLen+seqAt] = 10 }},
+		{"an offer that was sent with its body", func(c *Capsule) { c.Streams[0].Past[0][shortLen] = byte(wire.Offer) }},
+		{"a body longer than all", func(c *Capsule) { c.Streams[0].Past[0][2] = 1 }},
+		{"a body longer than all, without a header", func(c *Capsule) { c.Streams[0].Past[0][recordLen+4+2] = 1 }},
+		{"the first without a header", func(c *Capsule) { c.Streams[0].Past[0][7] = 0x80 }},
 		{"an offer of what has not come", func(c *Capsule) { c.Streams[0].Offers[1] = 5 }},
 		{"an offer twice", func(c *Capsule) { c.Streams[0].Offers[1] = 2 }},
 		{"streams out of order", func(c *Capsule) { c.Streams[1].Peer = 0 }},

@@ -42,7 +42,7 @@ func (c *Capsule) Append(b []byte) []byte {
 	return b
 }
 
-const capsuleVersion = 2
+const capsuleVersion = 3
 
 // past is how many bytes of records there are.
 func (s *StreamState) past() (n int) {
@@ -152,15 +152,16 @@ func (p *capsuleParser) records(n uint64, from topology.Rank, s *StreamState) []
 	}
 	all := p.bytes(int(n))
 	last := uint64(0)
-	for rest := all; len(rest) > 0; rest = rest[lengthOf(rest):] {
+	w := walk{rest: all}
+	for w.next() {
 		var h wire.Header
-		if len(rest) < recordLen || lengthOf(rest) > len(rest) || h.Parse(rest[4:]) != nil ||
-			h.Kind != wire.Eager && h.Kind != wire.Abandon || h.Source != from || h.Dest != s.Peer || h.Seq <= last || h.Seq > s.Sent {
+		if h.Parse(w.header) != nil || h.Kind != wire.Eager && h.Kind != wire.Abandon || h.Source != from || h.Dest != s.Peer || w.seq <= last || w.seq > s.Sent {
 			p.bad = true
 			return nil
 		}
-		last = h.Seq
+		last = w.seq
 	}
+	p.bad = len(w.rest) > 0
 	return [][]byte{all}
 }
 

@@ -45,7 +45,7 @@ func (d Departure) End(to int, epoch topology.Epoch) ([]byte, error) {
 		return nil, err
 	}
 	written := c.Append(nil) // before others may use the memory
-	b.leave(e.links[to], epoch)
+	b.leave(e.link(to), epoch)
 	return written, nil
 }
 
@@ -60,7 +60,7 @@ const departPolls = 8192
 // answered the rank stays.
 func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) ([]byte, error) {
 	e := b.e
-	if e.links[to] == nil {
+	if to == e.cfg.Process {
 		return nil, fmt.Errorf("move rank %d to process %d: it is there", b.rank, to)
 	}
 	d, err := b.BeginDepart()
@@ -128,14 +128,12 @@ func (e *Engine) awaited(r topology.Rank) int {
 		n = len(p.waiting)
 	}
 	if e.dials.Load() > 0 && !e.cfg.Replay {
-		for _, l := range e.links {
-			if l != nil {
-				l.mu.Lock()
-				if l.dialing && l.conn == nil {
-					n++
-				}
-				l.mu.Unlock()
+		for l := range e.known() {
+			l.mu.Lock()
+			if l.dialing && l.conn == nil {
+				n++
 			}
+			l.mu.Unlock()
 		}
 	}
 	for _, l := range *e.active.Load() {

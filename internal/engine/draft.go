@@ -70,8 +70,9 @@ func (d *Draft) Ask(to LoggedTo) {
 	e.cfg.Save(to.Rank, d.box.rank, to.Bytes)
 }
 
-// Finish puts the log in: the capsule, written.
-func (d *Draft) Finish() []byte {
+// Finish puts the log in: the capsule, written to what room gives for so many bytes, or
+// to new memory if room is nil. The error is that of room.
+func (d *Draft) Finish(room func(bytes int) ([]byte, error)) (capsule []byte, err error) {
 	e := d.box.e
 	e.enter()
 	defer e.leave() // what is written may else be used for other messages meanwhile
@@ -79,7 +80,12 @@ func (d *Draft) Finish() []byte {
 		st := &d.c.Streams[i]
 		d.box.captureLog(d.box.streams.at(st.Peer), st)
 	}
-	return d.c.Append(nil)
+	if room != nil {
+		if capsule, err = room(d.c.size()); err != nil {
+			return nil, err
+		}
+	}
+	return d.c.Append(capsule), nil
 }
 
 // lockSending locks the sending half of s.

@@ -1,8 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
-	"github.com/mpiv/mpiv/wire"
 )
 
 // A draft that is finished has what was sent before it, but for what was covered since.
@@ -54,7 +51,9 @@ func TestADraftLacksWhatWasCoveredSince(t *testing.T) {
 	to.Covered(covers)
 	require.Eventually(t, func() bool { return logged(d) < before }, 5*time.Second, time.Millisecond)
 
-	c, err := engine.ParseCapsule(d.Finish())
+	written, err := d.Finish(nil)
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(written)
 	require.NoError(t, err)
 	all, err := engine.ParseCapsule(whole)
 	require.NoError(t, err)
@@ -78,14 +77,7 @@ func numbers(c *engine.Capsule) (all []uint64) {
 	for _, m := range s.Log {
 		all = append(all, m.Header.Seq)
 	}
-	for rest := bytes.Join(s.Past, nil); len(rest) > 0; {
-		var h wire.Header
-		if err := h.Parse(rest[4:]); err != nil {
-			panic(err)
-		}
-		all = append(all, h.Seq)
-		rest = rest[4+wire.HeaderLen+int(binary.LittleEndian.Uint32(rest)):]
-	}
+	all = append(all, s.Recorded()...)
 	slices.Sort(all)
 	return all
 }

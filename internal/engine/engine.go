@@ -11,8 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,12 +65,15 @@ type Config struct {
 	// more of it is in Spill. When that is full, what would be sent there waits.
 	Replay bool
 	Spill  Spill // nil: memory, without a bound
+	// SaveBytes is how much of the log has to be there, or to come, for its receiver to be
+	// asked for a snapshot that it may as well not take. Zero: nobody is asked before LogBytes.
+	SaveBytes int
 	// Witness tells when what hangs on choices may leave this host, to processes of which
 	// SetFar was called. nil: at once.
 	Witness Ledger
 	// Save is told that a snapshot of a rank of this process is wanted, because rank from
-	// keeps much for it: as much as it can, or, if bytes is not 0, so many that it
-	// would else write into a snapshot of its own. It must not wait.
+	// keeps much for it: as much as it can, or, if bytes is not 0, so many, that it
+	// would else write into a snapshot of its own, or that are SaveBytes. It must not wait.
 	Save func(r, from topology.Rank, bytes int)
 	// Room is how many processes more than Processes the job may come to have.
 	Room int
@@ -117,6 +120,9 @@ func (c Config) withDefaults() Config {
 	if c.LogBytes == 0 {
 		c.LogBytes = 16 << 20
 	}
+	if c.SaveBytes == 0 || c.SaveBytes > c.LogBytes {
+		c.SaveBytes = c.LogBytes
+	}
 	if c.Unexpected == 0 {
 		c.Unexpected = 4 << 20
 	}
@@ -142,22 +148,24 @@ func (c Config) withDefaults() Config {
 // any goroutine.
 type Engine struct {
 	cfg      Config
-	size     int            // of the world
-	peers    []peer         // by rank in the world, and then one for each process
-	links    []*link        // by process; nil for this one
-	envoy    *Box           // of this process; set once
-	limbo    *link          // to no process: what is for ranks that are on their way waits there
-	epoch    atomic.Uint32  // of the newest map it has heard of
-	whole    atomic.Uint32  // that map and all before it are known
-	spin     spinPolicy     // set once
-	ackEvery int            // cost of messages after which the peer is told, asked or not; set once
-	bufs     buffers        // has its own lock
-	ready    chan struct{}  // tells watch that there is a connection to look after
-	woken    chan struct{}  // tells watch that something came
-	roused   chan struct{}  // tells watch, while it dozes, that the engine is at rest no more
-	wakeMe   func()         // wake, made once
-	stop     chan struct{}  // closed by Close
-	done     sync.WaitGroup // of watch
+	size     int                    // of the world
+	peers    []peer                 // by rank in the world, and then one for each process
+	links    []atomic.Pointer[link] // by process; nil for this one, and for some that nobody has spoken of
+	linking  sync.Mutex             // held while one is made
+	envoy    *Box                   // of this process; set once
+	limbo    *link                  // to no process: what is for ranks that are on their way waits there
+	epoch    atomic.Uint32          // of the newest map it has heard of
+	whole    atomic.Uint32          // that map and all before it are known
+	spin     spinPolicy             // set once
+	ackEvery int                    // cost of messages after which the peer is told, asked or not; set once
+	bufs     buffers                // has its own lock
+	slabs    slabs                  // has its own lock
+	ready    chan struct{}          // tells watch that there is a connection to look after
+	woken    chan struct{}          // tells watch that something came
+	roused   chan struct{}          // tells watch, while it dozes, that the engine is at rest no more
+	wakeMe   func()                 // wake, made once
+	stop     chan struct{}          // closed by Close
+	done     sync.WaitGroup         // of watch
 
 	polling  lock.Mutex                 // held by who polls; guards the receiving half of every link
 	opened   *Box                       // whose mu is held, within a poll; guarded by polling
@@ -221,35 +229,33 @@ func New(cfg Config) *Engine {
 		}
 	}
 	e.size = size
-	e.links = make([]*link, len(cfg.Processes)+cfg.Room)
+	e.links = make([]atomic.Pointer[link], len(cfg.Processes)+cfg.Room)
 	e.peers = make([]peer, size+len(e.links))
 	e.limbo = newLink(e, -1)
 	e.limbo.wanted = true // it never connects
 	e.epoch.Store(uint32(e.cfg.Epoch))
 	e.whole.Store(uint32(e.cfg.Epoch))
-	for i := range e.links {
-		var ranks []topology.Rank
-		if i < len(cfg.Processes) {
-			ranks = cfg.Processes[i]
-		}
-		ranks = append(slices.Clip(ranks), e.Envoy(i))
+	for i, ranks := range cfg.Processes {
 		if i == cfg.Process {
-			for _, r := range ranks {
-				e.peers[r].box.Store(newBox(e, r))
-			}
-			boxes := make([]*Box, len(ranks)-1)
-			for i, r := range ranks[:len(ranks)-1] {
-				boxes[i] = e.Box(r)
-			}
-			e.boxes.Store(&boxes)
-			e.envoy = e.Box(e.Envoy(i))
 			continue
 		}
-		e.links[i] = newLink(e, i)
+		l := e.link(i)
 		for _, r := range ranks {
-			e.peers[r].link.Store(e.links[i])
+			e.peers[r].link.Store(l)
 		}
 	}
+	var own []topology.Rank
+	if cfg.Process < len(cfg.Processes) {
+		own = cfg.Processes[cfg.Process]
+	}
+	boxes := make([]*Box, len(own))
+	for i, r := range own {
+		boxes[i] = newBox(e, r)
+		e.peers[r].box.Store(boxes[i])
+	}
+	e.boxes.Store(&boxes)
+	e.envoy = newBox(e, e.Envoy(cfg.Process))
+	e.peers[e.envoy.rank].box.Store(e.envoy)
 	for r := range size {
 		if p := &e.peers[r]; p.box.Load() == nil && p.link.Load() == nil {
 			panic(fmt.Sprintf("engine: no process holds rank %d of %d", r, size))
@@ -278,7 +284,38 @@ func (e *Engine) Size() int { return e.size }
 
 // Envoy is the rank, beyond those of the world, as which a process itself sends
 // and receives.
-func (e *Engine) Envoy(process int) topology.Rank { return topology.Rank(e.size + process) }
+func (e *Engine) Envoy(process int) topology.Rank {
+	e.link(process)
+	return topology.Rank(e.size + process)
+}
+
+// link is the link to a process, nil to this one. To processes that may come later there is
+// one when it is asked for first.
+func (e *Engine) link(process int) *link {
+	p := &e.links[process]
+	if l := p.Load(); l != nil || process == e.cfg.Process {
+		return l
+	}
+	e.linking.Lock()
+	defer e.linking.Unlock()
+	if p.Load() == nil {
+		l := newLink(e, process)
+		e.peers[e.size+process].link.Store(l)
+		p.Store(l)
+	}
+	return p.Load()
+}
+
+// known is the links that there are.
+func (e *Engine) known() iter.Seq[*link] {
+	return func(yield func(*link) bool) {
+		for i := range e.links {
+			if l := e.links[i].Load(); l != nil && !yield(l) {
+				return
+			}
+		}
+	}
+}
 
 // Box is the end of a rank of this process; nil for other ranks.
 func (e *Engine) Box(r topology.Rank) *Box {
@@ -371,10 +408,7 @@ func (e *Engine) tellAcks() {
 }
 
 func (e *Engine) drained() bool {
-	for _, l := range e.links {
-		if l == nil {
-			continue
-		}
+	for l := range e.known() {
 		l.mu.Lock()
 		busy := l.queue.head != nil || l.ctl.size() > 0 || l.logged > 0 && !e.cfg.Replay
 		l.mu.Unlock()
@@ -388,12 +422,10 @@ func (e *Engine) drained() bool {
 // Logged is how many bytes the log holds towards all processes, for tests and
 // metrics.
 func (e *Engine) Logged() (bytes int) {
-	for _, l := range e.links {
-		if l != nil {
-			l.mu.Lock()
-			bytes += l.logged
-			l.mu.Unlock()
-		}
+	for l := range e.known() {
+		l.mu.Lock()
+		bytes += l.logged
+		l.mu.Unlock()
 	}
 	return bytes
 }

@@ -59,7 +59,7 @@ const lastPolls = 1000
 // here is taken, nothing more is, and whatever waits for it ends with ErrProcFailed.
 // Twice is harmless.
 func (e *Engine) DeclareFailed(process int) {
-	l := e.links[process]
+	l := e.link(process)
 	if l == nil {
 		return // a dead process tells nobody
 	}

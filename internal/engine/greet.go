@@ -167,7 +167,7 @@ func (g *Greeter) Arrived(header, body []byte) {
 		return
 	}
 	g.asked = hello.Generation
-	g.link = g.e.links[hello.Process]
+	g.link = g.e.link(int(hello.Process))
 }
 
 // check is what is wrong with who speaks.
@@ -176,11 +176,11 @@ func (g *Greeter) check(hello wire.Greeting) error {
 	switch {
 	case hello.Version != wire.Version:
 		return fmt.Errorf("version %d of the format on the wire, this process has %d: start all processes from the same build", hello.Version, wire.Version)
-	case process >= len(g.e.links) || g.e.links[process] == nil:
+	case process >= len(g.e.links) || process == g.e.cfg.Process:
 		return fmt.Errorf("there is no process %d", process)
 	case !g.e.sameRanks(hello):
 		if hello.Epoch < g.e.leftBut(process) {
-			g.e.links[process].lags()
+			g.e.link(process).lags()
 		} else {
 			g.e.misses()
 		}

@@ -10,7 +10,7 @@ type Held struct {
 
 // Held is what the link to a process holds back.
 func (e *Engine) Held(process int) Held {
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Held{Queued: l.queue.n, Logged: l.logged, Unexpected: max(l.unheld.Load(), 0), Resent: l.resent}

@@ -105,8 +105,8 @@ const (
 )
 
 func newLink(e *Engine, process int) *link {
-	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.LogBytes, eager: eagerPulled,
-		chunks: freeChunks{most: e.cfg.LogBytes, spill: e.cfg.Spill}}
+	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.SaveBytes, eager: eagerPulled,
+		chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
 }
 
 // sendNow sends body for b's rank if that can be done at once. flush: the caller
@@ -174,7 +174,7 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) 
 	l.sent += uint64(len(body))
 	l.record(s, seq, body)
 	if held || err != nil {
-		h, body := record(s.past.newest(len(body)))
+		h, body := s.past.newest(len(body))
 		h.Ack = ack // it is tried again as it is
 		l.enqueue(l.repetition(s, h, body))
 	}
@@ -185,8 +185,7 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) 
 
 // record writes what has just been sent, with the header in scratch, to the past of s.
 func (l *link) record(s *stream, seq uint64, body []byte) {
-	s.past.add(&l.chunks, seq, l.scratch[:], body)
-	l.logs(s, recordLen+len(body))
+	l.logs(s, s.past.add(&l.chunks, seq, l.scratch[:], body))
 }
 
 // repetition is an entry for a message that is in the past of s.
@@ -320,8 +319,13 @@ func (l *link) logs(s *stream, cost int) {
 	l.logged += cost
 	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
 	if l.replay && l.logged > l.saveAt {
-		l.saveAt = l.logged + l.e.cfg.LogBytes/4
-		l.control(wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, nil)
+		ask, bound := wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, l.e.cfg.LogBytes
+		if l.logged <= bound {
+			ask.Seq, l.saveAt = uint64(l.logged), min(l.logged+l.e.cfg.SaveBytes, bound)
+		} else {
+			l.saveAt = l.logged + bound/4
+		}
+		l.control(ask, nil)
 	}
 }
 
@@ -329,7 +333,7 @@ func (l *link) logs(s *stream, cost int) {
 func (l *link) unlogs(cost int) {
 	l.logged -= cost
 	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
-	l.saveAt = max(l.logged, l.e.cfg.LogBytes) // ask again when it has grown
+	l.saveAt = max(l.logged, min(l.logged+l.e.cfg.SaveBytes, l.e.cfg.LogBytes)) // ask again when it has grown
 }
 
 // unkeep takes x, which comes after before in its stream, out of the log.

@@ -26,7 +26,7 @@ type LinkInfo struct {
 
 // Link is how the link to a process does.
 func (e *Engine) Link(process int) LinkInfo {
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return LinkInfo{
@@ -43,7 +43,7 @@ type Traffic struct{ Messages, Bytes uint64 }
 // Traffic is what has been handed to the link to a process, and what has arrived
 // through it.
 func (e *Engine) Traffic(process int) (sent, received Traffic) {
-	l := e.links[process]
+	l := e.link(process)
 	e.enter()
 	defer e.leave()
 	l.mu.Lock()
@@ -80,7 +80,7 @@ func (t *streamTable) known(r topology.Rank) *stream {
 // its program does, and tells it how many bytes a second the path takes; 0 if that
 // is not known.
 func (e *Engine) Ping(process int, pace uint64) {
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil || l.ctl.size() > 0 {
@@ -96,7 +96,7 @@ func (e *Engine) Ping(process int, pace uint64) {
 func (e *Engine) Fence(process int) {
 	e.enter()
 	defer e.leave()
-	e.fence(e.links[process])
+	e.fence(e.link(process))
 }
 
 // fence is Fence while polling is held.

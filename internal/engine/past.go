@@ -3,7 +3,9 @@ package engine
 import (
 	"encoding/binary"
 	"iter"
+	"sync"
 
+	"github.com/mpiv/mpiv/internal/hugepages"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -20,10 +22,13 @@ type past struct {
 	unlent     *chunk // covered, but for such entries' sake
 }
 
-// A chunk is records, one after the other: the length of a body, a header, a body.
+// A chunk is records, one after the other: the length of a body, a header, a body. A
+// header that is as the one before, but for the next number, is left out; that of the
+// first record that is kept never is.
 type chunk struct {
 	buf     []byte
 	from    int    // what is before that is covered
+	header  int    // where the last header is
 	last    uint64 // number of the newest message in it
 	spilled bool   // buf is of the Spill
 	next    *chunk
@@ -39,34 +44,52 @@ func (c *chunk) keptTo(n uint64) []byte {
 		return all
 	}
 	to := 0
-	for to < len(all) && seqOf(all[to:]) <= n {
-		to += lengthOf(all[to:])
+	for w := (walk{rest: all}); w.next() && w.seq <= n; {
+		to = w.end
 	}
 	return all[:to:to]
 }
 
 const (
-	recordLen  = 4 + wire.HeaderLen // without the body
-	chunkFirst = 1 << 10            // of a stream's first chunk; those after it are larger,
-	chunkMost  = 64 << 10           // up to this, but for a record that is longer
-	chunkSpill = 1 << 20            // of chunks in the Spill
+	shortLen  = 8                         // of a record without header and body
+	recordLen = shortLen + wire.HeaderLen // without the body
+	isShort   = 1 << 63                   // in the length
+	seqAt     = 24                        // where a header has its number; what is before says whose message it is
+
+	chunkFirst = 1 << 10  // of a stream's first chunk; those after it are larger,
+	chunkMost  = 64 << 10 // up to this, but for a record that is longer
+	chunkSpill = 1 << 20  // of chunks in the Spill
 )
 
-// add writes a message to the end.
-func (p *past) add(free *freeChunks, seq uint64, header, body []byte) {
-	n := recordLen + len(body)
+// add writes a message to the end, and tells how many bytes that took.
+func (p *past) add(free *freeChunks, seq uint64, header, body []byte) int {
 	c := p.tail
-	if c == nil || len(c.buf)+n > cap(c.buf) {
-		c = p.grow(free, n)
+	n := shortLen + len(body)
+	if c != nil && seq == c.last+1 && len(c.buf)+n <= cap(c.buf) && [seqAt]byte(header) == [seqAt]byte(c.buf[c.header:]) {
+		at := len(c.buf)
+		b := c.buf[at : at+n]
+		binary.LittleEndian.PutUint64(b, uint64(len(body))|isShort)
+		copy(b[shortLen:], body)
+		c.buf = c.buf[:at+n]
+	} else {
+		n = recordLen + len(body)
+		if c == nil || len(c.buf)+n > cap(c.buf) {
+			c = p.grow(free, n)
+		}
+		at := len(c.buf)
+		b := c.buf[at : at+n]
+		putHeader(b, header, len(body))
+		copy(b[recordLen:], body)
+		c.buf, c.header = c.buf[:at+n], at+shortLen
 	}
-	at := len(c.buf)
-	b := c.buf[at : at+n]
-	binary.LittleEndian.PutUint32(b, uint32(len(body)))
-	*(*[wire.HeaderLen]byte)(b[4:]) = [wire.HeaderLen]byte(header)
-	copy(b[recordLen:], body)
-	c.buf = c.buf[:at+n]
 	c.last = seq
 	p.size += n
+	return n
+}
+
+func putHeader(record, header []byte, body int) {
+	binary.LittleEndian.PutUint64(record, uint64(body))
+	*(*[wire.HeaderLen]byte)(record[shortLen:]) = [wire.HeaderLen]byte(header)
 }
 
 // grow adds a chunk with room for n bytes.
@@ -89,29 +112,62 @@ func (p *past) append(c *chunk) {
 	p.tail = c
 }
 
-// forget drops the messages up to number n, and tells how many bytes that were.
+// forget drops the messages up to number n, and tells how many bytes that were. It may be
+// less than none: a header that was left out is needed now.
 func (p *past) forget(free *freeChunks, n uint64) (dropped int) {
 	for c := p.head; c != nil; c = p.head {
 		if c.last > n {
-			was := c.from
-			for rest := c.kept(); seqOf(rest) <= n; rest = rest[lengthOf(rest):] {
-				c.from += lengthOf(rest)
-			}
-			dropped += c.from - was
+			dropped += p.forgetSome(c, n)
 			break
 		}
 		dropped += len(c.kept())
 		if p.head = c.next; p.head == nil {
 			p.tail = nil
 		}
-		if p.lent == 0 {
-			free.put(c)
-		} else {
-			c.next, p.unlent = p.unlent, c
-		}
+		p.free(free, c)
 	}
 	p.size -= dropped
 	return dropped
+}
+
+// forgetSome does that in the first chunk, of which some stays.
+func (p *past) forgetSome(c *chunk, n uint64) (dropped int) {
+	was := len(c.kept())
+	w := walk{rest: c.kept()}
+	for w.next() && w.seq <= n {
+	}
+	at := c.from + w.end - len(w.body)
+	if !w.short {
+		c.from = at - recordLen
+		return was - len(c.kept())
+	}
+	header := [wire.HeaderLen]byte(w.header)
+	binary.LittleEndian.PutUint64(header[seqAt:], w.seq)
+	if p.lent == 0 { // the header takes the place of what is covered
+		c.from = at - recordLen
+	} else {
+		p.head = &chunk{buf: make([]byte, recordLen+len(c.buf)-at), last: c.last, next: c.next}
+		if copy(p.head.buf[recordLen:], c.buf[at:]); c.header >= at {
+			p.head.header = c.header - at + recordLen
+		}
+		if p.tail == c {
+			p.tail = p.head
+		}
+		c.next, p.unlent = p.unlent, c
+		c = p.head
+	}
+	putHeader(c.buf[c.from:], header[:], len(w.body))
+	c.header = max(c.header, c.from+shortLen)
+	return was - len(c.kept())
+}
+
+// free gives back a chunk that is covered.
+func (p *past) free(free *freeChunks, c *chunk) {
+	if p.lent == 0 {
+		free.put(c)
+	} else {
+		c.next, p.unlent = p.unlent, c
+	}
 }
 
 // giveBack is told that an entry has no body of p's any more.
@@ -130,11 +186,15 @@ func (p *past) first() (uint64, bool) {
 	if p.head == nil {
 		return 0, false
 	}
-	return seqOf(p.head.kept()), true
+	return firstOf(p.head.kept()), true
 }
 
-// newest is the newest record, of a body of n bytes.
-func (p *past) newest(n int) []byte { return p.tail.buf[len(p.tail.buf)-recordLen-n:] }
+// newest is the newest message, of a body of n bytes.
+func (p *past) newest(n int) (wire.Header, []byte) {
+	c := p.tail
+	end := len(c.buf)
+	return headerOf(c.buf[c.header:], c.last), c.buf[end-n : end : end]
+}
 
 // after is the messages with numbers above n. Their bodies are the log's.
 func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
@@ -143,12 +203,8 @@ func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
 			if c.last <= n {
 				continue
 			}
-			for rest := c.kept(); len(rest) > 0; rest = rest[lengthOf(rest):] {
-				if seqOf(rest) <= n {
-					continue
-				}
-				h, body := record(rest)
-				if !yield(h, body) {
+			for w := (walk{rest: c.kept()}); w.next(); {
+				if w.seq > n && !yield(headerOf(w.header, w.seq), w.body) {
 					return
 				}
 			}
@@ -181,32 +237,69 @@ func (p *past) upTo(n uint64) (bytes int) {
 	return bytes
 }
 
-// adopt takes records over, of which the newest is number last.
-func (p *past) adopt(records []byte, last uint64) {
-	p.append(&chunk{buf: records, last: last})
+// adopt takes records over.
+func (p *past) adopt(records []byte) {
+	c := &chunk{buf: records[:len(records):len(records)]}
+	for w := (walk{rest: records}); w.next(); {
+		c.last = w.seq
+	}
+	p.append(c) // full: nothing is added to it
 	p.size += len(records)
 }
 
-// seqOf, lengthOf and record read the first record of b.
-func seqOf(b []byte) uint64 { return binary.LittleEndian.Uint64(b[4+24:]) }
+// A walk goes over records.
+type walk struct {
+	rest []byte // what comes next
+	end  int    // of the record, in all
 
-func lengthOf(b []byte) int { return recordLen + int(binary.LittleEndian.Uint32(b)) }
+	short  bool   // it has no header
+	header []byte // but for the number, and the Ack
+	seq    uint64
+	body   []byte
+}
 
-func record(b []byte) (h wire.Header, body []byte) {
-	if err := h.Parse(b[4:]); err != nil {
+// next goes on to a record. It is false at the end, and where there is damage: then there
+// is a rest.
+func (w *walk) next() bool {
+	if len(w.rest) < shortLen {
+		return false
+	}
+	length := binary.LittleEndian.Uint64(w.rest)
+	from, n := shortLen, int(length&^isShort)
+	if w.short = length&isShort != 0; !w.short {
+		from = recordLen
+	}
+	if n > len(w.rest)-from || w.short && w.header == nil {
+		return false
+	}
+	if w.seq++; !w.short {
+		w.header = w.rest[shortLen:recordLen]
+		w.seq = binary.LittleEndian.Uint64(w.header[seqAt:])
+	}
+	w.body, w.rest = w.rest[from:from+n:from+n], w.rest[from+n:]
+	w.end += from + n
+	return true
+}
+
+// firstOf is the number of the first of some records.
+func firstOf(records []byte) uint64 { return binary.LittleEndian.Uint64(records[shortLen+seqAt:]) }
+
+// headerOf is a header of the log, with that number.
+func headerOf(b []byte, seq uint64) (h wire.Header) {
+	if err := h.Parse(b); err != nil {
 		panic("engine: the log is damaged: " + err.Error()) // who adopts a capsule has looked
 	}
-	h.Ack = 0 // it is old
-	n := lengthOf(b)
-	return h, b[recordLen:n:n]
+	h.Seq, h.Ack = seq, 0 // it is old
+	return h
 }
 
 // freeChunks is chunks to use again, up to some bytes.
 type freeChunks struct {
 	list        []*chunk
 	bytes, most int
-	spill       Spill // nil: there is none
-	spills      bool  // new chunks are of the Spill, as long as it has some
+	slabs       *slabs // nil: chunks are made one by one
+	spill       Spill  // nil: there is none
+	spills      bool   // new chunks are of the Spill, as long as it has some
 }
 
 func (f *freeChunks) take(n int) *chunk {
@@ -221,7 +314,38 @@ func (f *freeChunks) take(n int) *chunk {
 		f.bytes -= chunkMost
 		return c
 	}
+	if n == chunkMost && f.slabs != nil {
+		return &chunk{buf: f.slabs.chunk()}
+	}
 	return &chunk{buf: make([]byte, 0, n)}
+}
+
+// slabs is memory for chunks of chunkMost bytes, many at a time, so that the system finds
+// it in huge pages: page by page that takes longer than all else about a short message.
+type slabs struct {
+	mu    sync.Mutex
+	small int // chunks made one by one, before it is worth it
+	rest  []byte
+}
+
+const (
+	slabFrom = 8 // chunks
+	slabLen  = 4 << 20
+)
+
+func (s *slabs) chunk() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.small < slabFrom {
+		s.small++
+		return make([]byte, 0, chunkMost)
+	}
+	if len(s.rest) == 0 {
+		s.rest = hugepages.Make(slabLen)
+	}
+	b := s.rest[:0:chunkMost]
+	s.rest = s.rest[chunkMost:]
+	return b
 }
 
 func (f *freeChunks) put(c *chunk) {

@@ -20,7 +20,17 @@ func TestPastKeepsWhatIsNotCovered(t *testing.T) {
 		body []byte
 	}
 	var want []message
-	seq, recycled := uint64(0), 0
+	type body struct{ is, was []byte }
+	var lent []body
+	giveBack := func() {
+		for _, b := range lent {
+			require.Equal(t, b.was, b.is)
+			p.giveBack(&free)
+		}
+		lent = nil
+	}
+	seq, recycled, short := uint64(0), 0, 0
+	tagOf := func(seq uint64) int32 { return int32(seq / 8 % 3) } // so that some messages have the header of the one before
 	for range 20_000 {
 		switch random.IntN(40) {
 		case 0:
@@ -37,7 +47,7 @@ func TestPastKeepsWhatIsNotCovered(t *testing.T) {
 			after := seq - uint64(random.IntN(min(int(seq), 300)+1))
 			var got []message
 			for h, body := range p.after(after) {
-				require.Equal(t, wire.Header{Kind: wire.Eager, Source: 3, Dest: 4, Seq: h.Seq}, h, "and no Ack")
+				require.Equal(t, wire.Header{Kind: wire.Eager, Source: 3, Dest: 4, Tag: tagOf(h.Seq), Seq: h.Seq}, h, "and no Ack")
 				got = append(got, message{h.Seq, body})
 			}
 			i := 0
@@ -56,17 +66,28 @@ func TestPastKeepsWhatIsNotCovered(t *testing.T) {
 			some := bytes.Join(p.records(to), nil)
 			require.True(t, bytes.HasPrefix(all, some))
 			require.Equal(t, len(some), p.upTo(to))
-			require.True(t, len(some) == len(all) || seqOf(all[len(some):]) > to)
-			for rest := some; len(rest) > 0; rest = rest[lengthOf(rest):] {
-				require.LessOrEqual(t, seqOf(rest), to)
+			w := walk{rest: all}
+			for w.end < len(some) && w.next() {
+				require.LessOrEqual(t, w.seq, to)
 			}
+			require.Equal(t, len(some), w.end)
+			require.True(t, !w.next() || w.seq > to)
 			var other past
 			if len(all) > 0 {
-				other.adopt(all, seq)
+				other.adopt(all)
 			}
+			require.Equal(t, all, bytes.Join(other.records(seq), nil))
 			was, there := p.first()
 			is, still := other.first()
 			require.Equal(t, []any{was, there}, []any{is, still})
+		case 3:
+			giveBack()
+			for _, b := range p.after(seq - min(seq, uint64(random.IntN(300)))) {
+				lent = append(lent, body{b, bytes.Clone(b)})
+				p.lent++
+			}
+		case 4:
+			giveBack()
 		default:
 			seq += 1 + uint64(random.IntN(2)) // others are offers
 			body := make([]byte, random.IntN(100))
@@ -76,15 +97,25 @@ func TestPastKeepsWhatIsNotCovered(t *testing.T) {
 			for i := range body {
 				body[i] = byte(random.Uint32())
 			}
-			h := wire.Header{Kind: wire.Eager, Source: 3, Dest: 4, Seq: seq, Ack: seq / 2}
+			h := wire.Header{Kind: wire.Eager, Source: 3, Dest: 4, Tag: tagOf(seq), Seq: seq, Ack: seq / 2}
 			var header [wire.HeaderLen]byte
 			h.Put(header[:])
-			p.add(&free, seq, header[:], body)
+			size := p.size
+			cost := p.add(&free, seq, header[:], body)
+			require.Equal(t, size+cost, p.size)
+			if cost < recordLen+len(body) {
+				short++
+			}
 			want = append(want, message{seq, body})
-			require.True(t, bytes.Equal(body, p.newest(len(body))[recordLen:]))
+			last, sent := p.newest(len(body))
+			require.True(t, bytes.Equal(body, sent))
+			h.Ack = 0
+			require.Equal(t, h, last)
 		}
 	}
+	giveBack()
 	require.Positive(t, recycled)
+	require.Greater(t, short, 5000)
 	p.forget(&free, seq)
 	require.Zero(t, p.size)
 	_, some := p.first()
@@ -106,8 +137,7 @@ func TestChunksOfRepetitionsStay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var p past
 			free := freeChunks{most: 1 << 20}
-			p.append(&chunk{buf: make([]byte, 0, chunkMost)})
-			p.add(&free, 1, header[:], []byte("body"))
+			p.add(&free, 1, header[:], make([]byte, chunkMost-recordLen))
 			c.do(&p)
 			p.forget(&free, 1)
 			require.Len(t, free.list, c.used)

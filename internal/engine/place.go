@@ -34,7 +34,7 @@ func (e *Engine) Place(epoch topology.Epoch, moved ...Placement) {
 
 func (e *Engine) placeAll(moved []Placement) {
 	for _, m := range moved {
-		from, to := e.peers[m.Rank].link.Load(), e.links[m.Process]
+		from, to := e.peers[m.Rank].link.Load(), e.link(m.Process)
 		if from != nil && to != nil && from != to { // neither one that has left this process, nor one that has come
 			e.rehome(m.Rank, from, to, m.Lost)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -26,10 +28,19 @@ func (e *NondeterminismError) Error() string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// sumsShort is up to how many bytes XXH3 does without vectors. Beyond that it is twice as fast
+// as CRC-32C, but where it uses AVX-512 the processor runs slower: a program that computes
+// between messages of some kilobytes took 5 % longer.
+const sumsShort = 240
+
 // sumOf is of a message: its body, and what it is matched by. Never 0.
 func sumOf(h *wire.Header, body []byte) uint32 {
 	match := h.Context*0x9e3779b1 ^ uint32(h.Tag)*0x85ebca6b // both are odd: neither alone can change and this not
-	return max(crc32.Update(match, castagnoli, body), 1)
+	if len(body) > sumsShort {
+		return max(crc32.Update(match, castagnoli, body), 1)
+	}
+	x := xxh3.Hash(body)
+	return max(uint32(x)^uint32(x>>32)^match, 1)
 }
 
 // sums is those of the last messages of a stream, by number. 0: not known.

@@ -154,10 +154,7 @@ func (b *Box) Counts() (sent, got []Count, taking []topology.Rank) {
 			taking = append(taking, o.status.Source)
 		}
 	}
-	for _, l := range b.e.links {
-		if l == nil {
-			continue
-		}
+	for l := range b.e.known() {
 		l.mu.Lock()
 		for _, o := range l.parts {
 			take(o)

@@ -87,10 +87,7 @@ func (b *Box) revoke(base uint32, by topology.Rank) bool {
 // revokeSends takes back the sends of b's rank on contexts that are revoked, where that
 // is possible.
 func (b *Box) revokeSends() {
-	for _, l := range b.e.links {
-		if l == nil {
-			continue
-		}
+	for l := range b.e.known() {
 		l.mu.Lock()
 		for x := l.queue.head; x != nil; x = x.qnext {
 			l.revokeEntry(b, x)

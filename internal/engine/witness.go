@@ -28,7 +28,7 @@ func (e *Engine) SetFar(process int) {
 	if e.cfg.Witness == nil || process == e.cfg.Process {
 		return
 	}
-	l := e.links[process]
+	l := e.link(process)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.witness = e.cfg.Witness

@@ -42,7 +42,7 @@ type pair struct {
 	policy     *paths.Pair // nil if there are none
 	attempts   map[int]*attempt
 	generation uint32 // of what the policy knows to be attached
-	firm       bool   //   and that it must not be replaced
+	firm       bool   //   and that it is not to be replaced
 	fenced     bool
 	reading
 }
@@ -129,7 +129,8 @@ func (p *pair) attached(path int, generation uint32, dialed bool) {
 	if generation <= p.generation {
 		return // it was replaced already
 	}
-	p.generation, p.firm = generation, p.f.engine.Link(p.process).Firm
+	i := p.f.engine.Link(p.process)
+	p.generation, p.firm = generation, i.Firm || i.Conn != nil && i.Conn.Stable() // of what is stable nothing can be lost on the way
 	if path >= 0 {
 		now := time.Now()
 		p.reading = reading{heardAt: now}

@@ -104,7 +104,7 @@ func (p *Process) live(l *Life) {
 		return
 	}
 	l.written.none = p.devices
-	l.pace = newPace(l.Rank, p.saveTime(), time.Now())
+	l.pace = newPace(l.Rank, p.saveTime(), !p.copied, time.Now())
 	p.living[l.Rank] = l
 	p.lives <- l
 }

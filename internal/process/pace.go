@@ -20,7 +20,8 @@ type pace struct {
 	rank     topology.Rank
 	next     time.Time                 // it is due
 	began    time.Time                 // the last was taken
-	bytes    int                       // of the last
+	bytes    int                       // of the last, or what they are worth; 0: not known
+	stays    bool                      // snapshots are on this host alone
 	asks     map[topology.Rank]request // the last of each rank
 	byAnswer bool                      // what is due answers somebody
 	urgent   bool                      // somebody can keep no more
@@ -38,19 +39,29 @@ const (
 	logWorth  = 64 << 10 // a shorter log is not waited for,
 	peerWorth = 16 << 10 //   nor a part of it, for one receiver, that is shorter than this
 	skipMost  = 6        // a wait is tried once in 2 to the power of this snapshots at least
+
+	// A snapshot that stays on its host is so many times cheaper than one that a network
+	// takes. What it covers is memory to use again: with less of that it stays in the cache.
+	cheaper = 4
 )
 
-func newPace(r topology.Rank, every time.Duration, now time.Time) pace {
-	p := pace{every: every, rank: r, asks: map[topology.Rank]request{}}
+func newPace(r topology.Rank, every time.Duration, stays bool, now time.Time) pace {
+	p := pace{every: every, rank: r, stays: stays, asks: map[topology.Rank]request{}}
 	p.next = p.turn(now.Add(every / 2))
+	if stays {
+		p.bytes = 1 // the first is not dear either
+	}
 	return p
 }
 
 // turn is the next time after now at which all ranks of the job are saved, if their
 // hosts' clocks agree: what one has sent before its snapshot the others then have before
 // theirs, or soon after.
-func (p *pace) turn(now time.Time) time.Time {
-	return now.Add(now.Truncate(p.every).Add(p.every).Sub(now.Round(0)))
+func (p *pace) turn(now time.Time) time.Time { return after(now, p.every) }
+
+// after is the first multiple of d after now, by the host's clock.
+func after(now time.Time, d time.Duration) time.Time {
+	return now.Add(now.Truncate(d).Add(d).Sub(now.Round(0)))
 }
 
 // patience is how long a log is waited for. Somebody who can keep no more has the rest on disk
@@ -70,12 +81,23 @@ func (p *pace) asked(from topology.Rank, bytes int, now time.Time) {
 		return
 	}
 	p.asks[from] = request{now, bytes}
-	soon := p.began.Add(p.every / 16)
+	if p.bytes == 0 || 2*p.bytes > bytes {
+		return
+	}
+	often := p.every / 16
+	gap := often
+	if p.stays {
+		gap /= 2
+	}
+	soon := p.began.Add(gap)
 	if soon.Before(now) {
 		soon = now
 	}
-	if p.bytes > 0 && 2*p.bytes <= bytes && soon.Before(p.next) {
-		p.next, p.byAnswer = soon, true
+	if p.stays { // at the same time as others, who would have to wait at another time
+		soon = after(soon, often)
+	}
+	if soon.Before(p.next) {
+		p.next, p.byAnswer = soon, !p.stays
 	}
 }
 
@@ -142,7 +164,11 @@ func (p *pace) yields(to engine.LoggedTo, since time.Time) bool {
 }
 
 // saved is told that the last snapshot is whole, with so many bytes.
-func (p *pace) saved(bytes int) { p.bytes, p.urgent = bytes, false }
+func (p *pace) saved(bytes int) {
+	if p.bytes, p.urgent = bytes, false; p.stays {
+		p.bytes = max(1, bytes/cheaper)
+	}
+}
 
 func bytesOf(all []engine.LoggedTo) (n int) {
 	for _, to := range all {

@@ -40,7 +40,7 @@ func TestALogIsWaitedForIfThatSparesMuch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPace(0, every, clock(0))
+			p := newPace(0, every, false, clock(0))
 			for _, a := range tt.asks {
 				p.asked(a.Rank, a.Bytes, clock(1))
 			}
@@ -52,7 +52,7 @@ func TestALogIsWaitedForIfThatSparesMuch(t *testing.T) {
 // Of two that have as much for each other one waits, whichever asks first.
 func TestOneOfTwoWaits(t *testing.T) {
 	for b := topology.Rank(1); b < 100; b++ {
-		x, y := newPace(0, every, clock(0)), newPace(b, every, clock(0))
+		x, y := newPace(0, every, false, clock(0)), newPace(b, every, false, clock(0))
 		for _, both := range []*pace{&x, &y} {
 			both.saved(1 << 20)
 		}
@@ -66,7 +66,7 @@ func TestOneOfTwoWaits(t *testing.T) {
 func TestAWaitEnds(t *testing.T) {
 	waits := log(to(1, 10<<20), to(2, 10<<20))
 	begin := func() pace {
-		p := newPace(0, every, clock(0))
+		p := newPace(0, every, false, clock(0))
 		p.saved(1 << 20)
 		require.Equal(t, waits, p.take(0, append(log(to(3, 100)), waits...), clock(2)))
 		return p
@@ -85,7 +85,7 @@ func TestAWaitEnds(t *testing.T) {
 
 // A wait that spares nothing is tried again later and later.
 func TestWaitsInVainBecomeRare(t *testing.T) {
-	p := newPace(0, every, clock(0))
+	p := newPace(0, every, false, clock(0))
 	tries := 0
 	const snapshots = 300
 	for i := range snapshots {
@@ -102,7 +102,7 @@ func TestWaitsInVainBecomeRare(t *testing.T) {
 }
 
 func TestWhoIsAskedSavesIfThatCostsLess(t *testing.T) {
-	p := newPace(0, every, clock(0))
+	p := newPace(0, every, false, clock(0))
 	require.Equal(t, clock(2), p.next)
 	p.take(0, nil, clock(2))
 	p.saved(1000)
@@ -116,4 +116,20 @@ func TestWhoIsAskedSavesIfThatCostsLess(t *testing.T) {
 	require.Equal(t, clock(3.125), p.next, "not again at once")
 	p.asked(1, 0, clock(3.02))
 	require.Equal(t, clock(3.02), p.next, "but when somebody can keep no more")
+}
+
+// What stays on its host is cheap, and ranks stand still for it at the same times.
+func TestSnapshotsThatStayAreTakenWhenTheySpareALittle(t *testing.T) {
+	p := newPace(0, every, true, clock(0))
+	p.asked(1, 1<<20, clock(0.3))
+	require.Equal(t, clock(0.375), p.next, "the first, too; on a multiple of an eighth of a second")
+	p.take(0, nil, clock(0.376))
+	p.saved(3 << 20)
+	require.Equal(t, clock(2), p.next)
+	p.asked(1, 1<<20, clock(0.38))
+	require.Equal(t, clock(2), p.next, "it costs more than that")
+	p.asked(1, 2<<20, clock(0.39))
+	require.Equal(t, clock(0.5), p.next, "not before some time has passed")
+	p.asked(1, 0, clock(0.4))
+	require.Equal(t, clock(0.4), p.next, "somebody can keep no more")
 }

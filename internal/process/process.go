@@ -159,6 +159,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	}
 	own := s.Processes[p.index]
 	p.host, p.copied = own.Host, s.Copied
+	if !p.copied {
+		cfg.SaveBytes = saveBytes
+	}
 	var failed error
 	if p.copied && cfg.Replay {
 		if p.page, failed = witness.Open(p.dir); failed == nil {

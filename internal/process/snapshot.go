@@ -81,6 +81,9 @@ const (
 	lookAtDraft   = 5 * time.Millisecond
 )
 
+// saveBytes is how much of a log is worth a snapshot that stays on its host.
+const saveBytes = 1 << 20
+
 func (p *Process) saveTime() time.Duration {
 	if every := p.options.Snapshot; every > 0 {
 		return every
@@ -246,8 +249,11 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) error {
 // endLocked puts the log into a snapshot, which is whole then, and says so.
 func (l *Life) endLocked(d *draft) error {
 	l.draft = nil
-	capsule := d.Finish()
-	if err := l.area.End(capsule); err != nil {
+	capsule, err := d.Finish(l.area.Room)
+	if err == nil {
+		err = l.area.End(capsule)
+	}
+	if err != nil {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)
 	}
 	l.saved = &d.saved

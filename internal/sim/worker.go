@@ -143,7 +143,8 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 func (w *worker) finish() []byte {
 	d := w.draft
 	w.draft = nil
-	return d.Finish()
+	capsule, _ := d.Finish(nil) // there is always room
+	return capsule
 }
 
 // leave goes on with a move.
