@@ -69,7 +69,17 @@ func (m *Machine) hostGone(name string, c *cause) {
 			m.ranks[r].copies = slices.Delete(slices.Clone(m.ranks[r].copies), i, i+1)
 		}
 	}
-	m.processesGone(slices.Clone(h.processes), c, true)
+	m.processesGone(slices.Clone(h.processes), c, true, m.elsewhere(func(p topology.Place) bool { return p.Host == name }))
+}
+
+// elsewhere is ranks that others have placed elsewhere, and that were where was tells.
+func (m *Machine) elsewhere(was func(p topology.Place) bool) (ranks []topology.Rank) {
+	for r := range m.ranks {
+		if was(m.ranks[r].was) {
+			ranks = append(ranks, topology.Rank(r))
+		}
+	}
+	return ranks
 }
 
 // processThere is told of a process that runs. One that was fenced is fenced again.
@@ -140,7 +150,7 @@ func (m *Machine) placed(in Placed) {
 	} else {
 		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == in.Rank })
 	}
-	r.dead, r.stuck, r.retry = nil, false, time.Time{}
+	r.dead, r.stuck, r.retry, r.was = nil, false, time.Time{}, before
 	q := m.process(in.At)
 	if q == nil {
 		q = m.addProcess(in.At)
@@ -152,12 +162,13 @@ func (m *Machine) placed(in Placed) {
 
 func (m *Machine) processGone(p topology.Place, c *cause, fence bool) {
 	if q := m.process(p); q != nil {
-		m.processesGone([]*process{q}, c, fence)
+		m.processesGone([]*process{q}, c, fence, m.elsewhere(func(was topology.Place) bool { return was == p }))
 	}
 }
 
-// processesGone takes processes out of the job and does with their ranks what the level allows.
-func (m *Machine) processesGone(gone []*process, c *cause, fence bool) {
+// processesGone takes processes out of the job and does with their ranks what the level
+// allows. Others that ran there are elsewhere already.
+func (m *Machine) processesGone(gone []*process, c *cause, fence bool, elsewhere []topology.Rank) {
 	c.fence = fence
 	var ranks []topology.Rank
 	for _, q := range gone {
@@ -190,13 +201,13 @@ func (m *Machine) processesGone(gone []*process, c *cause, fence bool) {
 	}
 	rec := m.record(c.seen...)
 	rec.Blamed, rec.Verdict, rec.Reasons = c.blamed, c.verdict.Kind, c.verdict.Reasons
-	who := fmt.Sprintf("ranks %d", ranks)
-	if len(ranks) == 1 {
-		who = fmt.Sprintf("rank %d", ranks[0])
-	}
+	who := ranksOf(ranks)
 	switch {
 	case len(ranks) == 0:
-		rec.Chosen, rec.Why = "nothing", "no rank ran there"
+		rec.Chosen, rec.Why = "nothing", "no rank runs there"
+		if len(elsewhere) > 0 {
+			rec.Why = "what ran there is elsewhere already: " + ranksOf(elsewhere)
+		}
 		m.tell(rec)
 	case m.cfg.Level == Report:
 		rec.Chosen, rec.Why = "nothing", "at level report it is for the program to handle"
@@ -217,6 +228,13 @@ func (m *Machine) processesGone(gone []*process, c *cause, fence bool) {
 		m.tell(rec)
 		m.giveUp(fmt.Sprintf("%s, and %s with it; at level %s nothing is left to go on from: start with --survive crashes and spares", strings.Join(c.seen, "; "), who, m.cfg.Level))
 	}
+}
+
+func ranksOf(ranks []topology.Rank) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	return fmt.Sprintf("ranks %d", ranks)
 }
 
 // die: a rank waits to be recovered.

@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 //	breach X→Y PROMISED SEEN [limited] [on NETWORK]
 //	fine X→Y MB/s, recovered X→Y
 //	reading HOST KEY=VALUE…       bytes in MB/s
+//	placed RANK PLACE             others have
 //	lost HOST|PLACE WHY, silent HOST|PLACE, heard HOST|PLACE, ready PLACE, joined HOST:SLOTS[+SPARES]
 //	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
 //	unreached X|Y…
@@ -229,6 +230,8 @@ func (p *player) command(w []string) {
 		} else {
 			p.step(ProcessLost{Place: at, Why: Loss(arg(2))})
 		}
+	case "placed":
+		p.step(Placed{topology.Rank(num(arg(1))), place(arg(2))})
 	case "silent":
 		p.step(Silent{place(arg(1)), p.now})
 	case "heard":

@@ -311,7 +311,7 @@ func (m *Machine) remedy(t Trouble) {
 	m.tell(rec)
 	if len(again) > 0 {
 		// Nobody has to consent to be rescued: the processes are out, and recoverDead goes on.
-		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, true)
+		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, true, nil)
 	}
 }
 

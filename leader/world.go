@@ -56,6 +56,7 @@ type rankInfo struct {
 	undone  int       // plans to recover it, since it died
 	stuck   bool      // it did not reach a safe point when it was to move
 	revived window
+	was     topology.Place // before others placed it elsewhere; the zero Place if they have not
 }
 
 // size is how many ranks, and how many processes, the host may hold.
