@@ -141,9 +141,10 @@ func printHelp(w io.Writer) {
                                    what every rank does, for ui.perfetto.dev
   mpivrun move RANK [--to HOST] [JOB]
                                    take a rank to a spare process
-  mpivrun drain|cordon|uncordon HOST [JOB]
-                                   move all ranks off a host and use it no more; move nothing
-                                   to it; end both
+  mpivrun drain [--wait] HOST [JOB]
+                                   move all ranks off a host and use it no more
+  mpivrun cordon|uncordon HOST [JOB]
+                                   move nothing to a host; end that, and what drain began
   mpivrun add HOST[:SLOTS] [JOB]   have a host join a job, with as many spare processes
   mpivrun attach [JOB]             show a job that runs with --outlive, until it ends
   mpivrun abort [JOB]              end a job

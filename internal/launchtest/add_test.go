@@ -23,7 +23,12 @@ func TestHostAddedToARunningJob(t *testing.T) {
 		r := s.start(append(append(args, "--verbose", "--host", "X:2,Y:2", "-n", "4", "--spares", "1", "--snapshot", "0.1"), program...)...)
 		r.errs.await(t, "ranks start", 1)
 		r.order("heat2d", "add", "Z:2")
-		r.order("heat2d", "drain", "X")
+		r.order("heat2d", "drain", "--wait", "X")
+		for _, line := range strings.Split(s.run("ps", r.job("heat2d")).out, "\n") {
+			if w := strings.Fields(line); len(w) > 1 && w[1] == "X" {
+				require.Contains(t, line, "exited", "a rank is still there")
+			}
+		}
 		r.errs.await(t, "the host is empty, and cordoned", 1)
 		agents := s.agents("Y")
 		require.Len(t, agents, 1)
@@ -101,10 +106,15 @@ func TestHostAddedAgainByAnotherHead(t *testing.T) {
 	})
 }
 
-// order gives the job, of that program, an order, which is obeyed. All hosts have one file
-// system here: its first directory is that of the first host.
+// job is its name, by that of its program. All hosts have one file system here: its first
+// directory is that of the first host.
+func (r *running) job(program string) string {
+	return program + "-" + strconv.Itoa(r.cmd.Process.Pid)
+}
+
+// order gives the job, of that program, an order, which is obeyed.
 func (r *running) order(program string, words ...string) {
 	r.s.t.Helper()
-	end := r.s.run(append(words, program+"-"+strconv.Itoa(r.cmd.Process.Pid))...)
+	end := r.s.run(append(words, r.job(program))...)
 	require.Zero(r.s.t, end.code, "mpivrun %v: %v; the job said %s", words, end, r.errs.String())
 }
