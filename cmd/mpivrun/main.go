@@ -127,6 +127,9 @@ func launch(args []string, stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, "mpivrun: --insecure: whoever can listen to the networks between the hosts can read the messages, and join")
 	}
 	if !r.Quiet {
+		for _, sentence := range r.idle(max(len(j.Hosts), 1)) {
+			fmt.Fprintln(stderr, "mpivrun:", sentence)
+		}
 		for _, p := range r.Programs {
 			for _, v := range p.Env {
 				if _, ok := os.LookupEnv(v); !ok && !strings.Contains(v, "=") {

@@ -1,0 +1,34 @@
+package main
+
+import "slices"
+
+// idle is what the options of r that have no effect on a job of so many hosts are for, a
+// sentence each.
+func (r *run) idle(hosts int) (all []string) {
+	say := func(given bool, sentence string) {
+		if given {
+			all = append(all, sentence)
+		}
+	}
+	level := r.level()
+	if level != "crashes" {
+		say(r.Snapshot > 0, "--snapshot has no effect: ranks are saved with --survive crashes")
+		say(r.LogDisk > 0, "--log-disk has no effect: logs outgrow their memory with --survive crashes")
+	}
+	if level == "none" {
+		say(r.Spares > 0, "--spares has no effect: with --survive none ranks stay where they are")
+		say(r.LogBytes > 0, "--log-bytes has no effect: with --survive none nothing is logged")
+	}
+	if level == "none" || level == "report" {
+		say(r.Grace > 0 && hosts > 1, "--grace has no effect: with --survive "+level+" ranks do not leave a host")
+	}
+	if hosts == 1 {
+		say(r.Grace > 0, "--grace has no effect: the job has one host")
+		say(r.Silence > 0, "--silence has no effect: the job has one host")
+		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: the job has one host, and so no links between hosts")
+		say(r.ContractsFile != "", "--contracts-file has no effect: the job has one host, and so no links between hosts")
+		say(len(r.Thresholds) > 0, "--contract has no effect: the job has one host, and so no links between hosts")
+	}
+	say(len(r.Relays) > 0 && len(r.Transports) > 0 && !slices.Contains(r.Transports, "libp2p"), "--relay has no effect: relays are for libp2p, which is not among --transport")
+	return all
+}

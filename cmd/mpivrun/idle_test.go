@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOptionsWithoutEffectAreSaid(t *testing.T) {
+	tests := []struct {
+		words string
+		hosts int
+		want  []string // options
+	}{
+		{"prog", 1, nil},
+		{"--snapshot 1 --spares 1 --log-disk 1GiB --log-bytes 1MiB prog", 1, nil},
+		{"--snapshot 1 --log-disk 1GiB prog", 1, []string{"--snapshot", "--log-disk"}},
+		{"--survive none --spares 1 --log-bytes 1MiB prog", 1, []string{"--spares", "--log-bytes"}},
+		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 1, []string{"--grace", "--silence", "--contracts", "--contracts-file", "--contract"}},
+		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 2, nil},
+		{"--contracts off prog", 1, nil},
+		{"--survive report --grace 5 prog", 2, []string{"--grace"}},
+		{"--transport tcp --relay a prog", 2, []string{"--relay"}},
+		{"--transport tcp,libp2p --relay a prog", 2, nil},
+		{"--relay a prog", 2, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.words, func(t *testing.T) {
+			r, err := parseRun(strings.Fields(tt.words))
+			require.NoError(t, err)
+			var got []string
+			for _, sentence := range r.idle(tt.hosts) {
+				option, _, said := strings.Cut(sentence, " has no effect: ")
+				require.True(t, said, sentence)
+				got = append(got, option)
+			}
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
