@@ -202,6 +202,9 @@ func (a *Agent) strike(n int) {
 	case chaos.KindMove:
 		a.note(n, chaos.Begun, p, "")
 		a.move(f.Rank, f.Host, func(err error) {
+			if t.steps[n] != chaos.Begun {
+				return // the job has ended meanwhile
+			}
 			if err != nil {
 				a.note(n, chaos.Refused, p, err.Error())
 				return
@@ -289,6 +292,8 @@ func (a *Agent) calm() {
 		case t.steps[n] == "":
 			missed++
 			a.note(n, chaos.Missed, nil, "the job ends")
+		case f.Kind == chaos.KindMove && t.steps[n] == chaos.Begun:
+			a.note(n, chaos.Refused, nil, "the job ends before the rank has moved")
 		case f.Lasts():
 			a.undo(n)
 		}

@@ -117,3 +117,24 @@ func TestFaultsThatCannotBe(t *testing.T) {
 		require.Equal(t, 2, code.Code)
 	}
 }
+
+// A move that is under way when the job ends does not end, which is told.
+func TestAMoveThatTheJobEndsBefore(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "wait")
+	history := filepath.Join(j.Runtime, "history")
+	j.ChaosHistory, j.Timeout, j.Options.Survive, j.Spares = history, 700*time.Millisecond, "moves", 1
+	var err error
+	j.Chaos, err = chaos.Parse("move 0@100ms")
+	require.NoError(t, err)
+	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
+	f, err := os.Open(history)
+	require.NoError(t, err)
+	defer f.Close()
+	h, err := chaos.ReadHistory(f)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range h {
+		got = append(got, string(r.Step)+" "+r.Text)
+	}
+	require.Equal(t, []string{"begun ", "refused the job ends before the rank has moved"}, got)
+}
