@@ -43,6 +43,8 @@ const (
 	// A snapshot that stays on its host is so many times cheaper than one that a network
 	// takes. What it covers is memory to use again: with less of that it stays in the cache.
 	cheaper = 4
+	// So often they are taken for that.
+	oftenMost = 50 * time.Millisecond
 )
 
 func newPace(r topology.Rank, every time.Duration, stays bool, now time.Time) pace {
@@ -84,10 +86,10 @@ func (p *pace) asked(from topology.Rank, bytes int, now time.Time) {
 	if p.bytes == 0 || 2*p.bytes > bytes {
 		return
 	}
-	often := p.every / 16
-	gap := often
+	gap := p.every / 16
+	often := max(gap, oftenMost)
 	if p.stays {
-		gap /= 2
+		gap = often / 2
 	}
 	soon := p.began.Add(gap)
 	if soon.Before(now) {

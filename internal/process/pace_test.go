@@ -132,4 +132,8 @@ func TestSnapshotsThatStayAreTakenWhenTheySpareALittle(t *testing.T) {
 	require.Equal(t, clock(0.5), p.next, "not before some time has passed")
 	p.asked(1, 0, clock(0.4))
 	require.Equal(t, clock(0.4), p.next, "somebody can keep no more")
+
+	p = newPace(0, every/10, true, clock(0))
+	p.asked(1, 1<<20, clock(0.01))
+	require.Equal(t, clock(0.05), p.next, "not more often, however often snapshots are taken")
 }
