@@ -127,6 +127,13 @@ func (e *Engine) awaited(r topology.Rank) int {
 	if p := e.leaving[r]; p != nil {
 		n = len(p.waiting)
 	}
+	for _, l := range *e.active.Load() {
+		l.mu.Lock()
+		if l.firmLocked() && l.sendsBodyOf(e.peers[r].box.Load()) { // a connection that must not be given up
+			n++
+		}
+		l.mu.Unlock()
+	}
 	if e.dials.Load() > 0 && !e.cfg.Replay {
 		for l := range e.known() {
 			l.mu.Lock()
@@ -173,6 +180,9 @@ func (b *Box) stay(cause error) error {
 func (b *Box) leave(to *link, epoch topology.Epoch) {
 	e := b.e
 	e.raise(epoch)
+	for _, l := range slices.Clone(*e.active.Load()) {
+		l.cutShort(b)
+	}
 	p := &e.peers[b.rank]
 	boxes := slices.DeleteFunc(slices.Clone(*e.boxes.Load()), func(o *Box) bool { return o == b })
 	e.boxes.Store(&boxes)
@@ -192,6 +202,27 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 		e.left = map[int]uint32{}
 	}
 	e.left[to.process] = max(e.left[to.process], uint32(epoch))
+}
+
+// cutShort gives the connection up if a body of b's is half sent. The capsule has it, and
+// the rest of the message cannot come from here.
+func (l *link) cutShort(b *Box) {
+	l.mu.Lock()
+	half := l.sendsBodyOf(b)
+	if half {
+		l.detach()
+		l.want()
+	}
+	l.mu.Unlock()
+	if half {
+		l.unplace()
+		l.e.refreshActive(l)
+	}
+}
+
+// sendsBodyOf tells whether a body of b's is half sent.
+func (l *link) sendsBodyOf(b *Box) bool {
+	return slices.ContainsFunc(l.bulk, func(x *entry) bool { return x.stream.box == b })
 }
 
 // forsake has what is half here for b, which has left, count as if it had come after that:

@@ -1,6 +1,11 @@
 package engine
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
+)
 
 // Dozing tells whether nothing of e runs until something happens.
 func (e *Engine) Dozing() bool { return e.dozing.Load() }
@@ -11,4 +16,20 @@ func (s *StreamState) Recorded() (all []uint64) {
 		all = append(all, w.seq)
 	}
 	return all
+}
+
+// Accepted has a body of rank from, of a life before, be about to be sent to rank to of
+// another process, which wants it.
+func (e *Engine) Accepted(from, to topology.Rank, body []byte) {
+	e.enter()
+	defer e.leave()
+	s := e.Box(from).streams.at(to)
+	l := e.lockLink(to)
+	defer l.mu.Unlock()
+	s.sent++
+	x := l.newEntry(s)
+	x.header = wire.Header{Kind: wire.Offer, Source: from, Dest: to, Epoch: e.Epoch(), Seq: s.sent}
+	x.body, x.end, x.streaming = body, uint64(len(body)), true
+	l.keep(x)
+	l.bulk = append(l.bulk, x)
 }
