@@ -120,6 +120,7 @@ type shelf struct {
 	file    string
 	area    *checkpoint.Area
 	replica *checkpoint.Replica
+	has     bool // what is being brought, from another time: a pair was made anew, or an answer was lost
 }
 
 // shelfOf is where the copies of l are kept.
@@ -174,7 +175,7 @@ func (b *buddies) keep(conn *tls.Conn) error {
 			}
 		case len(p.Commit) == len(checkpoint.Sum{}) && (to != nil || failed != nil):
 			if failed == nil {
-				failed = to.commit(checkpoint.Sum(p.Commit))
+				failed = to.commit(of.Number, checkpoint.Sum(p.Commit))
 			}
 			answer := kept{Again: errors.Is(failed, checkpoint.ErrBase) || errors.Is(failed, checkpoint.ErrDiffers)}
 			if failed != nil {
@@ -222,19 +223,33 @@ func (b *buddies) keep(conn *tls.Conn) error {
 func (s *shelf) begin(of beginning) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replica.Begin(of.Number, of.Lengths, of.Base)
+	err := s.replica.Begin(of.Number, of.Lengths, of.Base)
+	if s.has = errors.Is(err, checkpoint.ErrNumber) && s.area.Has(of.Number); s.has {
+		return nil
+	}
+	return err
 }
 
 func (s *shelf) put(p piece, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.has {
+		return nil
+	}
 	return s.replica.Put(p.Part, p.Off, data)
 }
 
-func (s *shelf) commit(sum checkpoint.Sum) error {
+func (s *shelf) commit(number uint64, sum checkpoint.Sum) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replica.Commit(sum)
+	if !s.has {
+		return s.replica.Commit(sum)
+	}
+	sums, err := s.area.Sums(number)
+	if err == nil && sums.Sum() != sum {
+		err = fmt.Errorf("snapshot %d is here already: %w", number, checkpoint.ErrDiffers)
+	}
+	return err
 }
 
 func (s *shelf) close() {
