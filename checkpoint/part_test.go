@@ -246,3 +246,22 @@ func FuzzWritten(f *testing.F) {
 		writtenAgainstModel(t, ops[:min(len(ops), 60)], seed)
 	})
 }
+
+// What is written where the last part goes is there, and what is too long for that is copied.
+func TestTheLastPartIsWrittenWhereItGoes(t *testing.T) {
+	a, path := newArea(t)
+	_, err := a.Room(1)
+	require.Error(t, err, "nothing was begun")
+	for number, more := range []string{"", " and more, which has no room", ""} {
+		require.NoError(t, a.Begin(uint64(number+1), Part{Bytes: []byte("state")}))
+		last, err := a.Room(8)
+		require.NoError(t, err)
+		require.Empty(t, last)
+		last = append(last, "the log"...)
+		there := &last[0]
+		last = append(last, more...)
+		require.Equal(t, more == "", there == &last[0])
+		require.NoError(t, a.End(last))
+		requireLatest(t, openArea(t, path), uint64(number+1), "state", "the log"+more)
+	}
+}

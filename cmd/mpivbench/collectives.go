@@ -27,11 +27,11 @@ func (r *run) timeCalls(ctx context.Context, call, after func() error) ([]float6
 		if err := call(); err != nil {
 			return nil, err
 		}
-		if i >= r.warmup {
-			spent += time.Since(epoch) - start
-		}
 		if err := r.next(ctx, i); err != nil {
 			return nil, err
+		}
+		if i >= r.warmup {
+			spent += time.Since(epoch) - start
 		}
 		if err := after(); err != nil {
 			return nil, err

@@ -15,11 +15,12 @@
 //
 //	mpivrun -n 1 --spares 1 --survive crashes mpivbench save -s 67108864 -d 10
 //
-// It has two options more. With -k ITERS there is a safe point every ITERS iterations of a
-// test that osu.c has, too, so that at --survive crashes what it costs to survive has the
-// snapshots in it. -p PROFILE writes a CPU profile of each process to PROFILE.PID. From such profiles `make profile` makes default.pgo, with which
-// the compiler puts the way of a short message together as it would be written
-// by hand. A program of your own gains as much: go build -pgo.
+// It has two options more. With -k ITERS there is a safe point every ITERS iterations, so
+// that at --survive crashes what it costs to survive has the snapshots in it; latency_mt,
+// which waits in several goroutines, and init, move and save do not take it. -p PROFILE writes
+// a CPU profile of each process to PROFILE.PID. From such profiles `make profile` makes
+// default.pgo, with which the compiler puts the way of a short message together as it would
+// be written by hand. A program of your own gains as much: go build -pgo.
 package main
 
 import (

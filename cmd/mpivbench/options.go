@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,6 +81,9 @@ func parseOptions(words []string) (options, error) {
 	}
 	if err != nil {
 		return o, err
+	}
+	if o.safe > 0 && slices.Contains([]string{"latency_mt", "init", "move", "save"}, t.name) {
+		return o, fmt.Errorf("-k: %s has no iterations that end in a safe point", t.name)
 	}
 	switch {
 	case !t.sized():

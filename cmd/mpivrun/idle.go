@@ -3,8 +3,8 @@ package main
 import "slices"
 
 // idle is what the options of r that have no effect on a job of so many hosts are for, a
-// sentence each.
-func (r *run) idle(hosts int) (all []string) {
+// sentence each. here: there is none but this one.
+func (r *run) idle(hosts int, here bool) (all []string) {
 	say := func(given bool, sentence string) {
 		if given {
 			all = append(all, sentence)
@@ -24,7 +24,7 @@ func (r *run) idle(hosts int) (all []string) {
 	}
 	if hosts == 1 {
 		say(r.Grace > 0, "--grace has no effect: the job has one host")
-		say(r.Silence > 0, "--silence has no effect: the job has one host")
+		say(r.Silence > 0 && here, "--silence has no effect: the job is on this host alone")
 		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: the job has one host, and so no links between hosts")
 		say(r.ContractsFile != "", "--contracts-file has no effect: the job has one host, and so no links between hosts")
 		say(len(r.Thresholds) > 0, "--contract has no effect: the job has one host, and so no links between hosts")

@@ -30,7 +30,7 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 			r, err := parseRun(strings.Fields(tt.words))
 			require.NoError(t, err)
 			var got []string
-			for _, sentence := range r.idle(tt.hosts) {
+			for _, sentence := range r.idle(tt.hosts, tt.hosts == 1) {
 				option, _, said := strings.Cut(sentence, " has no effect: ")
 				require.True(t, said, sentence)
 				got = append(got, option)
@@ -38,4 +38,11 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 			require.Equal(t, tt.want, got)
 		})
 	}
+}
+
+// One host that is another one can fall silent.
+func TestSilenceOfOneOtherHostHasAnEffect(t *testing.T) {
+	r, err := parseRun([]string{"--silence", "3", "prog"})
+	require.NoError(t, err)
+	require.Empty(t, r.idle(1, false))
 }

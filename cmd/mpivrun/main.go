@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -127,7 +128,7 @@ func launch(args []string, stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, "mpivrun: --insecure: whoever can listen to the networks between the hosts can read the messages, and join")
 	}
 	if !r.Quiet {
-		for _, sentence := range r.idle(max(len(j.Hosts), 1)) {
+		for _, sentence := range r.idle(max(len(j.Hosts), 1), !slices.ContainsFunc(j.Hosts, func(h agent.Host) bool { return !h.Here })) {
 			fmt.Fprintln(stderr, "mpivrun:", sentence)
 		}
 		for _, p := range r.Programs {

@@ -15,18 +15,20 @@ import (
 
 // giveOrder gives a running job an order about one of its hosts: drain, cordon or uncordon.
 func giveOrder(w io.Writer, op string, args []string) error {
-	wait := false
-	words := slices.DeleteFunc(slices.Clone(args), func(word string) bool {
-		wait = wait || op == "drain" && word == "--wait"
-		return op == "drain" && word == "--wait"
-	})
 	form := "mpivrun " + op + " HOST [JOB]"
 	if op == "drain" {
 		form = "mpivrun drain [--wait] HOST [JOB]"
 	}
-	for _, word := range words {
-		if strings.HasPrefix(word, "-") {
+	wait := false
+	var words []string
+	for _, word := range args {
+		switch {
+		case op == "drain" && word == "--wait":
+			wait = true
+		case strings.HasPrefix(word, "-"):
 			return usage("mpivrun %s knows no option %s; say %s", op, word, form)
+		default:
+			words = append(words, word)
 		}
 	}
 	name := ""
@@ -68,21 +70,20 @@ func awaitEmpty(w io.Writer, j agent.Found, host string) error {
 			fmt.Fprintf(w, "job %s has ended\n", j.Name)
 			return nil
 		}
-		s := ans.State()
-		switch {
-		case errors.Is(err, agent.ErrNoHead), err == nil && s == nil:
-			continue
-		case err != nil:
-			return fmt.Errorf("wait until no rank is on host %s: %w", host, err)
+		still := ""
+		if s := ans.State(); err != nil {
+			still = fmt.Sprintf("who is still on host %s is not known: %v", host, err) // it may have another head soon
+		} else if s != nil {
+			left := ranksOn(s, host)
+			if len(left) == 0 {
+				fmt.Fprintf(w, "no rank is on host %s any more\n", host)
+				return nil
+			}
+			still = fmt.Sprintf("still on host %s: ranks %s", host, ranksText(left))
 		}
-		left := ranksOn(s, host)
-		if len(left) == 0 {
-			fmt.Fprintf(w, "no rank is on host %s any more\n", host)
-			return nil
-		}
-		if time.Since(said) >= emptySay {
+		if time.Since(said) >= emptySay && still != "" {
 			said = time.Now()
-			fmt.Fprintf(w, "still on host %s: ranks %s\n", host, ranksText(left))
+			fmt.Fprintln(w, still)
 		}
 	}
 }

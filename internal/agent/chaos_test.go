@@ -61,15 +61,7 @@ func TestFaultsOfHosts(t *testing.T) {
 	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
 
 	require.Equal(t, []string{"begin slow X 5mbit", "begin cut W", "end slow X 5mbit", "begin flood X from not-here", "end flood X from not-here"}, b.asked)
-	f, err := os.Open(history)
-	require.NoError(t, err)
-	defer f.Close()
-	h, err := chaos.ReadHistory(f)
-	require.NoError(t, err)
-	var got []string
-	for _, r := range h {
-		got = append(got, r.Fault+" "+string(r.Step)+" "+r.Text)
-	}
+	got := historyIn(t, history)
 	require.Equal(t, []string{
 		"slow X 5mbit@50ms for 100ms begun ", "cut W@60ms refused the cable of W is stuck", "slow X 5mbit@50ms for 100ms ended it was wet",
 		"flood X from not-here@300ms begun ", "cut Y@1h missed the job ends", "flood X from not-here@300ms ended it was wet",
@@ -127,14 +119,19 @@ func TestAMoveThatTheJobEndsBefore(t *testing.T) {
 	j.Chaos, err = chaos.Parse("move 0@100ms")
 	require.NoError(t, err)
 	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
-	f, err := os.Open(history)
+	require.Equal(t, []string{"move 0@100ms begun ", "move 0@100ms refused the job ends before the rank has moved"}, historyIn(t, history))
+}
+
+// historyIn is the history in a file, a line each.
+func historyIn(t *testing.T, file string) (lines []string) {
+	t.Helper()
+	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
 	h, err := chaos.ReadHistory(f)
 	require.NoError(t, err)
-	var got []string
 	for _, r := range h {
-		got = append(got, string(r.Step)+" "+r.Text)
+		lines = append(lines, r.Fault+" "+string(r.Step)+" "+r.Text)
 	}
-	require.Equal(t, []string{"begun ", "refused the job ends before the rank has moved"}, got)
+	return lines
 }

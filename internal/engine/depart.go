@@ -118,21 +118,14 @@ func (l *link) askDepart(r topology.Rank) {
 	}
 }
 
-// awaited is how many have not answered, have sent the rank what waits for a map, or
-// may be about to have a connection.
+// awaited is how many have not answered, have sent the rank what waits for a map, still get
+// a body from it, or may be about to have a connection.
 func (e *Engine) awaited(r topology.Rank) int {
 	e.enter()
 	defer e.leave()
 	n := 0
 	if p := e.leaving[r]; p != nil {
 		n = len(p.waiting)
-	}
-	for _, l := range *e.active.Load() {
-		l.mu.Lock()
-		if l.firmLocked() && l.sendsBodyOf(e.peers[r].box.Load()) { // a connection that must not be given up
-			n++
-		}
-		l.mu.Unlock()
 	}
 	if e.dials.Load() > 0 && !e.cfg.Replay {
 		for l := range e.known() {
@@ -147,6 +140,11 @@ func (e *Engine) awaited(r topology.Rank) int {
 		if slices.ContainsFunc(l.early, func(m *early) bool { return m.dest == r }) {
 			n++
 		}
+		l.mu.Lock()
+		if l.firmLocked() && l.sendsBodyOf(e.peers[r].box.Load()) { // which cutShort must not be; behind its answer it accepts no more
+			n++
+		}
+		l.mu.Unlock()
 	}
 	return n
 }

@@ -65,8 +65,8 @@ type Config struct {
 	// more of it is in Spill. When that is full, what would be sent there waits.
 	Replay bool
 	Spill  Spill // nil: memory, without a bound
-	// SaveBytes is how much of the log has to be there, or to come, for its receiver to be
-	// asked for a snapshot that it may as well not take. Zero: nobody is asked before LogBytes.
+	// SaveBytes is by how much the log grows between two asks for a snapshot that its receiver
+	// takes if it is cheap. Zero: nobody is asked before the log holds LogBytes.
 	SaveBytes int
 	// Witness tells when what hangs on choices may leave this host, to processes of which
 	// SetFar was called. nil: at once.
@@ -283,7 +283,7 @@ func (e *Engine) Shared() bool { return e.cfg.Shared }
 func (e *Engine) Size() int { return e.size }
 
 // Envoy is the rank, beyond those of the world, as which a process itself sends
-// and receives.
+// and receives. Who has it can send to that process, which may be one that comes later.
 func (e *Engine) Envoy(process int) topology.Rank {
 	e.link(process)
 	return topology.Rank(e.size + process)

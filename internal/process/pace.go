@@ -43,8 +43,8 @@ const (
 	// A snapshot that stays on its host is so many times cheaper than one that a network
 	// takes. What it covers is memory to use again: with less of that it stays in the cache.
 	cheaper = 4
-	// So often they are taken for that.
-	oftenMost = 50 * time.Millisecond
+	// For that they are taken no more often than this.
+	leastGap = 50 * time.Millisecond
 )
 
 func newPace(r topology.Rank, every time.Duration, stays bool, now time.Time) pace {
@@ -87,7 +87,7 @@ func (p *pace) asked(from topology.Rank, bytes int, now time.Time) {
 		return
 	}
 	gap := p.every / 16
-	often := max(gap, oftenMost)
+	often := max(gap, leastGap)
 	if p.stays {
 		gap = often / 2
 	}
