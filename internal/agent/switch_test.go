@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,7 +88,7 @@ func TestAnotherNetworkIsUsed(t *testing.T) {
 	end()
 	require.Zero(t, a.Wait(), "%s", errs)
 	var after, now, before float64
-	_, line, _ := strings.Cut(errs.String(), "decision 1: measured ")
+	_, line, _ := strings.Cut(errs.String(), walked(t, errs)+"measured ")
 	_, err := fmt.Sscanf(line, "%g s later: %g MB/s where %g MB/s were seen", &after, &now, &before)
 	require.NoError(t, err, "%s", errs)
 	require.InEpsilon(t, 10*before, now, 0.3, "readings are of 20 ms: %s", line)
@@ -102,7 +103,16 @@ func TestARemedyIsMeasuredWhenTheJobEnds(t *testing.T) {
 	errs.await(t, "use lan for b→c san: done in ", 1)
 	end()
 	require.Zero(t, a.Wait(), "%s", errs)
-	require.Regexp(t, `decision 1: (nothing )?measured [0-9.]+ s later: `, errs.String())
+	require.Regexp(t, walked(t, errs)+`(nothing )?measured [0-9.]+ s later: `, errs.String())
+}
+
+// walked is how lines begin of the decision to use the other network. It need not be the
+// first: while all hosts wait for cores nothing is blamed on the link.
+func walked(t *testing.T, errs *buffer) string {
+	t.Helper()
+	found := regexp.MustCompile(`(decision \d+: )use lan for b→c san: done in `).FindStringSubmatch(errs.String())
+	require.NotNil(t, found, "%s", errs)
+	return found[1]
 }
 
 func TestAnotherNetworkIsNotUsedByAnybody(t *testing.T) {
