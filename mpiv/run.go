@@ -61,6 +61,7 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 			life.Record(&world.state.recorder)
 			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, world, run) })
 			if errors.Is(err, ErrMoved) {
+				life.Gone()
 				return
 			}
 			ended(r, err, errors.Is(err, ErrAbandoned) || ctx.Err() != nil && errors.Is(err, context.Canceled))

@@ -27,8 +27,11 @@ type journey struct {
 	Sum           uint64  // of all bytes of the state
 }
 
-// settle is the time between two moves.
-const settle = 20 * time.Millisecond
+// settle is the time between two moves of a state of so many bytes: the process that was left
+// frees it meanwhile and, with --spare-memory, finds memory for the next.
+func settle(size int) time.Duration {
+	return 20*time.Millisecond + time.Duration(size>>20)*time.Millisecond
+}
 
 // move has rank 0 go back and forth between its process and a spare one. Its state
 // is two slices, half of a size each. The other ranks wait for it. The time of a move
@@ -134,7 +137,7 @@ func (o *options) ask(ctx context.Context, state *mpiv.State, j *journey, halves
 	refused := make(chan error, 1)
 	var answer sync.WaitGroup
 	defer answer.Wait()
-	time.Sleep(settle)
+	time.Sleep(settle(o.sizes[j.Size]))
 	answer.Go(func() {
 		var said struct{ Error string }
 		if err := json.NewDecoder(agent).Decode(&said); err != nil || said.Error != "" {

@@ -22,6 +22,7 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 	if level == "none" || level == "report" {
 		say(r.Grace > 0 && hosts > 1, "--grace has no effect: with --survive "+level+" ranks do not leave a host")
 	}
+	say(r.SpareMemory > 0 && r.Spares == 0, "--spare-memory has no effect: the job has no spare processes (--spares)")
 	if hosts == 1 {
 		say(r.Grace > 0, "--grace has no effect: the job has one host")
 		say(r.Silence > 0 && here, "--silence has no effect: the job is on this host alone")

@@ -39,6 +39,7 @@ type run struct {
 	Bind            string
 	Survive         string
 	Spares          int
+	SpareMemory     int
 	Outlive         bool
 	Snapshot        time.Duration
 	Contracts       string
@@ -198,6 +199,12 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.Spares) }},
+	{names: []string{"spare-memory"}, value: "SIZE", help: "what each process without a rank holds ready for the state of one that comes, such as 512MiB (default none)",
+		set: func(r *run, _ *program, v string) (err error) {
+			r.SpareMemory, err = size(v)
+			return err
+		},
+		render: func(r *run, _ *program) []string { return positive(r.SpareMemory) }},
 	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and trusted agents on three hosts)",
 		set:    func(r *run, _ *program, _ string) error { r.Outlive = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Outlive) }},

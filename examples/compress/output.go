@@ -56,7 +56,7 @@ func openOutput(opt options, written int64, again bool) (*output, error) {
 		return nil, existsError(o.name)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		o.temp = temp
-		o.file, err = createTemp(temp)
+		o.file, err = createTemp(temp, dying)
 	}
 	if err != nil {
 		return nil, err

@@ -121,11 +121,12 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 	require.NoError(t, err)
 	_, err = first.Write([]byte("what a process left that was killed"))
 	require.NoError(t, err)
-	_, err = openOutput(opt, 0, false)
+	temp := first.file.Name()
+	_, err = createTemp(temp, 50*time.Millisecond)
 	require.ErrorContains(t, err, "another process is writing")
 
 	t.Run("one that was left is used again", func(t *testing.T) {
-		first.leave()
+		time.AfterFunc(50*time.Millisecond, first.leave)
 		second, err := openOutput(opt, 0, false)
 		require.NoError(t, err)
 		_, err = second.Write([]byte("new"))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,11 +14,18 @@ import (
 // A file that is being written is locked by the process that does, so that one which
 // a killed process has left behind can be told from one that is in use.
 
-// createTemp opens an empty file of that name.
-func createTemp(name string) (*os.File, error) {
+// dying is how long a process may take to end after its job has gone on without it.
+const dying = 3 * time.Second
+
+// createTemp opens an empty file of that name. A process that is being killed may still write
+// to it, for so long: a rank that goes on from its beginning waits for that.
+func createTemp(name string, patience time.Duration) (*os.File, error) {
 	f, err := lockTemp(name, os.O_CREATE, unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, fmt.Errorf("another process is writing %s; name another output with -o", name)
+	for end := time.Now().Add(patience); errors.Is(err, unix.EWOULDBLOCK); f, err = lockTemp(name, os.O_CREATE, unix.LOCK_NB) {
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("another process is writing %s; name another output with -o", name)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
 		return nil, err

@@ -41,3 +41,28 @@ func TestAMoveThatCameUnderTheHeadBefore(t *testing.T) {
 	require.True(t, a.pen.State.Change(2).Ended)
 	require.Equal(t, []int{0}, to.ranks)
 }
+
+// A process that ended under the head before had spoken: the job is not ended since the next
+// has not heard it.
+func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
+	j, _, _ := lossy(t, "ring", 2, 2, 0)
+	j = j.withDefaults()
+	text, err := json.Marshal(plan{Job: j.portable()})
+	require.NoError(t, err)
+	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}, {Host: 1, Slot: 1}}}
+	for _, h := range j.Hosts {
+		job.Hosts = append(job.Hosts, h.Name)
+	}
+	state := new(ledger.State)
+	for _, e := range []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Recovered: &ledger.Recovered{Epoch: 2, Lost: []int{0}, Ranks: []ledger.Revived{{Rank: 0, Process: 2}}}}} {
+		require.NoError(t, state.Apply(e))
+	}
+	a := newAgent(j)
+	require.NoError(t, a.recall(state))
+	a.pen = &pen{Pen: ledger.NewPen(state)}
+	a.emitJob()
+	require.True(t, a.processes[0].judged)
+	a.first, a.ready = len(job.Processes), 2 // by what the deputies say
+	a.mixed()
+	require.False(t, a.ending)
+}

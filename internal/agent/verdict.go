@@ -268,9 +268,10 @@ const srunTime = 500 * time.Millisecond
 const refillPause = 200 * time.Millisecond
 
 // mixed ends a job in which some processes have spoken and others have ended
-// without a word: those who have wait for those who never will.
+// without a word: those who have wait for those who never will. Once ranks have started
+// all have spoken, though perhaps to the head before.
 func (a *Agent) mixed() {
-	if a.ready == 0 {
+	if a.ready == 0 || a.toldStart {
 		return
 	}
 	for _, p := range a.processes {

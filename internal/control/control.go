@@ -128,6 +128,7 @@ type Options struct {
 	Relays     []string      // that networks which need one go through, such as those of libp2p
 	LogBytes   int           // bound of the log for each pair of processes. 0 means 16 MiB.
 	LogDisk    int64         // at level "crashes": bound of what each process puts of it on disk. 0 means 4 GiB.
+	Ready      int64         // bytes that a process without ranks holds ready for the state of one that comes
 	Check      bool          // costly checks of the program: buffers changed while a request is pending
 	Insecure   bool          // processes of different hosts neither ask who the other is, nor encrypt
 	Paths      time.Duration // how often processes tell of their paths. 0: they do not

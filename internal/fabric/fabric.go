@@ -224,7 +224,7 @@ func (f *Fabric) round(due bool) time.Duration {
 	held := now.Sub(f.ticked) > 4*idleTick // this process itself was held up, or did not look
 	next := time.Duration(0)
 	for process, p := range f.pairs {
-		if p == nil {
+		if p == nil || !p.known() {
 			continue
 		}
 		if f.wanted[process].Swap(false) {

@@ -68,6 +68,25 @@ func TestFailsWithoutANetworkInCommon(t *testing.T) {
 	require.ErrorContains(t, err, "no network in common: it has [{lan mem:lan1}], this process [{san mem:san0}]")
 }
 
+// A process that was started later can be a rank's before it is known where it is.
+func TestWaitsForWhereAProcessIs(t *testing.T) {
+	nets := newMems(topology.LAN)
+	w := newWorld(t, 2, func(p int) site {
+		s := nets.site(t, p, plain)
+		s.unmet = []int{1 - p}
+		return s
+	})
+	r := w.box(1).Irecv(engine.Match{Peer: 0, Tag: 1}, make([]byte, 8))
+	s := w.box(0).Isend(engine.Match{Peer: 1, Tag: 1}, make([]byte, 8), engine.Standard)
+	time.Sleep(50 * time.Millisecond)
+	w.fabrics[0].Meet(1, w.fabrics[1].Addrs())
+	for _, request := range []engine.Request{s, r} {
+		_, err := request.Wait(t.Context(), recv)
+		require.NoError(t, err)
+	}
+	w.say(1, 0)
+}
+
 // While no path works nothing is left for another: all of them are silent because
 // the other process is, for all that can be known.
 func TestNothingIsLeftWhileNothingAnswers(t *testing.T) {

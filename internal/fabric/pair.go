@@ -85,6 +85,10 @@ func newPair(f *Fabric, process int, addrs []Addr) *pair {
 	return p
 }
 
+// known tells whether it is known where the other process is, or that it is nowhere. Of one that was
+// started later, or was lost, more will be told; it may have dialed this one before.
+func (p *pair) known() bool { return len(p.addrs) > 0 || p.fenced }
+
 // find is the path of a connection that another process has dialed; -1 if this one
 // knows no way back.
 func (p *pair) find(n *Network, peer transport.Addr) int {

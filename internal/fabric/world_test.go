@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,6 +39,7 @@ type site struct {
 	networks     []fabric.Network
 	authenticate func(*x509.Certificate) (int, error)
 	log          slog.Handler
+	unmet        []int // processes of which it is not told where they are
 	patience     time.Duration
 }
 
@@ -47,9 +49,10 @@ func newWorld(t testing.TB, processes int, at func(process int) site) *world {
 	for i := range processes {
 		cfg.Processes = append(cfg.Processes, []topology.Rank{topology.Rank(i)})
 	}
-	addrs := make([][]fabric.Addr, processes)
+	addrs, unmets := make([][]fabric.Addr, processes), make([][]int, processes)
 	for i := range processes {
 		s := at(i)
+		unmets[i] = s.unmet
 		if s.log == nil {
 			s.log = slog.DiscardHandler
 		}
@@ -64,7 +67,11 @@ func newWorld(t testing.TB, processes int, at func(process int) site) *world {
 		addrs[i] = f.Addrs()
 	}
 	for i, f := range w.fabrics {
-		f.Start(w.engines[i], addrs)
+		known := slices.Clone(addrs)
+		for _, unmet := range unmets[i] {
+			known[unmet] = nil
+		}
+		f.Start(w.engines[i], known)
 	}
 	t.Cleanup(func() {
 		for i, e := range w.engines {

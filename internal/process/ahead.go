@@ -10,6 +10,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/dirty"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/pages"
 	"github.com/mpiv/mpiv/internal/race"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
@@ -179,16 +180,19 @@ type coming struct {
 func (m *moves) takeAhead(from topology.Rank, g luggage) {
 	m.drop(g.Rank)
 	c := &coming{epoch: g.Epoch, received: make(chan struct{})}
-	var pages sync.WaitGroup
+	var ready sync.WaitGroup
 	var receives []engine.Request
 	for i, n := range g.Lengths {
-		piece, err := setAside(int(n))
-		if err != nil {
-			c.err = fmt.Errorf("memory for %d bytes of rank %d: %w", n, g.Rank, err)
-			break
+		piece, there := m.p.reserve.Aside(int(n))
+		if !there {
+			var err error
+			if piece, err = pages.Aside(int(n)); err != nil {
+				c.err = fmt.Errorf("memory for %d bytes of rank %d: %w", n, g.Rank, err)
+				break
+			}
+			pages.Ready(piece, &ready)
 		}
 		c.pieces = append(c.pieces, piece)
-		readyPages(piece, &pages)
 		receives = append(receives, m.envoy.Irecv(engine.Match{Context: partContext(g.Epoch), Peer: from, Tag: aheadTag + int32(i)}, piece))
 	}
 	var ctx context.Context
@@ -196,7 +200,7 @@ func (m *moves) takeAhead(from topology.Rank, g luggage) {
 	m.p.finished.Go(func() {
 		defer close(c.received)
 		defer c.stop()
-		defer pages.Wait()
+		defer ready.Wait()
 		if err := waitFor(ctx, receives); c.err == nil {
 			c.err = err
 		}
@@ -246,7 +250,7 @@ func (c *coming) end() {
 	c.stop()
 	<-c.received
 	for _, piece := range c.pieces {
-		giveBack(piece)
+		pages.GiveBack(piece)
 	}
 }
 
@@ -289,7 +293,7 @@ func (c *coming) put(segments [][]byte, patches []patch, news [][]byte) {
 		for _, r := range x.Ranges {
 			rest = rest[copy(piece[r.From:r.To], rest):]
 		}
-		moveInto(segments[x.Segment], piece)
+		pages.MoveInto(segments[x.Segment], piece)
 		c.pieces[x.Piece] = nil
 	}
 }

@@ -95,6 +95,7 @@ func (p *Process) begin() {
 		p.finished.Go(p.saveEvery)
 	}
 	p.finished.Go(p.moves.receive)
+	p.finished.Go(p.readyMemory)
 }
 
 func (p *Process) live(l *Life) {
@@ -191,6 +192,7 @@ func (l *Life) Arrived(bytes int64) {
 		m.Stood = int64(time.Since(l.From.left))
 	}
 	l.traced(trace.Came, "Restore", l.From.came, uint32(l.epoch))
+	l.p.reserve.Empty()
 	l.From = nil
 	if l.told != nil {
 		<-l.told
@@ -287,7 +289,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 		}
 		l.number = s.Number
 		l.From = &Past{Extra: parts[0], Manifest: parts[1], came: began, fill: func(_ context.Context, segments [][]byte) error {
-			return fillFrom(segments, parts[2:len(parts)-1])
+			return p.fillFrom(segments, parts[2:len(parts)-1])
 		}}
 	}
 	all, err := p.chosen(l.Rank, m.Lives)
@@ -320,7 +322,7 @@ func latest(area *checkpoint.Area) (checkpoint.Snapshot, error) {
 	}
 }
 
-func fillFrom(segments, parts [][]byte) error {
+func (p *Process) fillFrom(segments, parts [][]byte) error {
 	if len(segments) != len(parts) {
 		return fmt.Errorf("the state has %d segments, want %d", len(parts), len(segments))
 	}
@@ -328,6 +330,7 @@ func fillFrom(segments, parts [][]byte) error {
 		if len(segments[i]) != len(parts[i]) {
 			return fmt.Errorf("segment %d of the state has %d bytes, want %d", i, len(parts[i]), len(segments[i]))
 		}
+		p.reserve.Under(segments[i])
 		copy(segments[i], parts[i])
 	}
 	return nil

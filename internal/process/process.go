@@ -21,6 +21,7 @@ import (
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/pages"
 	"github.com/mpiv/mpiv/internal/spill"
 	"github.com/mpiv/mpiv/internal/witness"
 	"github.com/mpiv/mpiv/topology"
@@ -59,6 +60,7 @@ type Process struct {
 	page   *witness.Page // nil unless copied: choices are to be known on another host
 	lives  chan *Life    // that begin here; never full
 	moves  *moves
+	reserve pages.Reserve // while no rank is here: for the state of one that comes
 	behind chan int // processes that have to hear of a map
 	asks   asks     // for snapshots of ranks here
 
@@ -358,6 +360,7 @@ func (p *Process) Leave() error {
 	p.agent.Close()
 	p.engine.Close()
 	p.endLives()
+	p.reserve.Empty()
 	if p.page != nil {
 		p.page.Close()
 	}

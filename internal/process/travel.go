@@ -15,6 +15,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/dirty"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/pages"
 	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
@@ -285,8 +286,8 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, ahead *
 	}
 	at := engine.Match{Context: partContext(g.Epoch), Peer: from}
 	var receives []engine.Request
-	var pages sync.WaitGroup
-	defer pages.Wait()
+	var ready sync.WaitGroup
+	defer ready.Wait()
 	for i, s := range into {
 		switch {
 		case int64(len(s)) != lengths[i]:
@@ -294,7 +295,9 @@ func (m *moves) fill(ctx context.Context, from topology.Rank, g luggage, ahead *
 		case come[i] != nil:
 			copy(s, come[i])
 		default:
-			readyPages(s, &pages)
+			if !m.p.reserve.Under(s) {
+				pages.Ready(s, &ready)
+			}
 			at.Tag = partTag + firstParts + int32(i)
 			receives = append(receives, m.envoy.Irecv(at, s))
 		}

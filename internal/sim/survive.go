@@ -108,6 +108,7 @@ type survival struct {
 	mail      map[mail][]uint64
 	came      map[mail][]uint64
 	network   *mem.Network
+	narrow    bool
 	last      int        // iteration
 	want      [][]uint64 // by iteration and rank
 	first     [][]topology.Rank
@@ -154,9 +155,25 @@ func halfway(seed uint64) func() bool {
 	return func() bool { return chance.IntN(4) == 0 }
 }
 
+// networkOf is the network of a seed. Some are narrow: a long body is on its way for much of
+// an iteration, and those who have to do something with it get to do it sooner.
+func (s *survival) networkOf(seed uint64) mem.Options {
+	s.narrow = seed%10 == 3 || seed%10 == 5
+	if s.narrow {
+		return mem.Options{Depth: 8, Bulk: 1, MaxBody: 32 << 10, Late: late(seed)}
+	}
+	return mem.Options{Depth: 8, MaxBody: 32 << 10, Halfway: halfway(seed)}
+}
+
+// late has seven of eight looks at a connection find nothing more of a long body.
+func late(seed uint64) func() bool {
+	chance := rand.New(rand.NewPCG(seed, 3))
+	return func() bool { return chance.IntN(8) > 0 }
+}
+
 func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s := &survival{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), level: level, epoch: 1, last: 10}
-	s.network = mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10, Halfway: halfway(seed)})
+	s.network = mem.NewNetwork(s.networkOf(seed))
 	s.shared = s.rng.IntN(2) == 0
 	s.wild = level == Crashes && s.rng.IntN(2) == 0 && !unsteady
 	s.unsteady = unsteady
@@ -290,6 +307,9 @@ func (s *survival) step() error {
 		return s.work(s.ranks[s.rng.IntN(len(s.ranks))])
 	case 5, 6, 7, 8:
 		p := s.rng.IntN(s.processes())
+		if s.narrow {
+			p = s.places[s.rng.IntN(len(s.places))]
+		}
 		if e := s.engines[p]; e != nil {
 			e.Progress()
 			if err := s.count(p, e); err != nil {

@@ -19,7 +19,12 @@ import (
 // Options of a Network. The zero value works.
 type Options struct {
 	Depth   int // messages that a lane holds before Send answers ErrFull. Zero means 64.
+	Bulk    int // that the lane of bulk messages holds. Zero means Depth.
 	MaxBody int // Zero means 64 KiB.
+
+	// Late tells of each look of a Poll at the lane of bulk messages whether none is there yet.
+	// Nil: what is there is found.
+	Late func() bool
 
 	// Halfway tells of each message whether a Poll leaves it when its receiver has said where its
 	// body goes, and a later one goes on. Nil: none.
@@ -30,10 +35,21 @@ func (o Options) withDefaults() Options {
 	if o.Depth == 0 {
 		o.Depth = 64
 	}
+	if o.Bulk == 0 {
+		o.Bulk = o.Depth
+	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 10
 	}
 	return o
+}
+
+// depth is how many messages a lane holds.
+func (o *Options) depth(lane int) int {
+	if lane == 1 {
+		return o.Bulk
+	}
+	return o.Depth
 }
 
 // A Network joins the endpoints that Listen made on it.
@@ -311,13 +327,13 @@ func (c *Conn) Send(m transport.Message) error {
 	}
 	there := &p.ends[1-c.side]
 	q := &there.lanes[laneOf(m.Bulk)]
-	if q.size == p.opt.Depth {
+	if q.size == p.opt.depth(laneOf(m.Bulk)) {
 		p.ends[c.side].full[laneOf(m.Bulk)] = true
 		p.mu.Unlock()
 		return transport.ErrFull
 	}
 	if q.msgs == nil {
-		q.msgs = make([]flight, p.opt.Depth)
+		q.msgs = make([]flight, p.opt.depth(laneOf(m.Bulk)))
 	}
 	f := &q.msgs[(q.head+q.size)%len(q.msgs)]
 	f.at = time.Time{}
@@ -349,14 +365,14 @@ func (p *pipe) errLocked(side int) error {
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 	p := c.pipe
 	for i := range p.ends[c.side].lanes {
-		for range p.opt.Depth { // not for as long as the peer sends: there is another lane
+		for range p.opt.depth(i) { // not for as long as the peer sends: there is another lane
 			p.mu.Lock()
 			if err := p.errLocked(c.side); err != nil {
 				p.mu.Unlock()
 				return moved, err
 			}
 			q := &p.ends[c.side].lanes[i]
-			if q.size == 0 || p.net.pulled.Load() {
+			if q.size == 0 || p.net.pulled.Load() || i == 1 && p.opt.Late != nil && p.opt.Late() {
 				p.mu.Unlock()
 				break
 			}
@@ -402,7 +418,7 @@ func (c *Conn) Arm(wake func()) {
 	pulled := p.net.pulled.Load()
 	due := p.broken && !pulled || p.closed[c.side]
 	for i := range e.lanes {
-		due = due || e.lanes[i].size > 0 && !pulled || e.full[i] && there.lanes[i].size < p.opt.Depth
+		due = due || e.lanes[i].size > 0 && !pulled || e.full[i] && there.lanes[i].size < p.opt.depth(i)
 	}
 	if !due {
 		e.wake = wake

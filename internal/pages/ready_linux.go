@@ -1,9 +1,7 @@
-package process
+package pages
 
 import (
-	"os"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,21 +9,19 @@ import (
 // From which length on memory that is about to be filled is worth being found at
 // once, and in large pages.
 const (
-	populateFrom = 64 << 10
-	largeFrom    = 4 << 20
-	populateStep = 2 << 20
+	readyFrom = 64 << 10
+	largeFrom = 4 << 20
+	step      = 2 << 20
 )
 
-// readyPages has the system find the memory of b in few steps, where it can: of a large
+// Ready has the system find the memory of b in few steps, where it can: of a large
 // b in a goroutine of g, while the first of it comes.
-func readyPages(b []byte, g *sync.WaitGroup) {
-	if len(b) < populateFrom {
+func Ready(b []byte, g *sync.WaitGroup) {
+	if len(b) < readyFrom {
 		return
 	}
-	page := uintptr(os.Getpagesize())
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (page - 1)
-	whole := b[skip:]
-	whole = whole[:uintptr(len(whole))&^(page-1)]
+	whole := b[-at(b)&(page-1):]
+	whole = whole[:len(whole)/page*page]
 	if len(b) < largeFrom {
 		unix.Madvise(whole, unix.MADV_POPULATE_WRITE)
 		return
@@ -33,7 +29,7 @@ func readyPages(b []byte, g *sync.WaitGroup) {
 	unix.Madvise(whole, unix.MADV_HUGEPAGE)
 	g.Go(func() {
 		for len(whole) > 0 { // in parts, since what comes waits for the system as long as it looks for a part
-			n := min(len(whole), populateStep)
+			n := min(len(whole), step)
 			if unix.Madvise(whole[:n], unix.MADV_POPULATE_WRITE) != nil {
 				return // it is found when it is written
 			}

@@ -1,0 +1,134 @@
+package pages
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Reserve is memory that the system has found already: what is taken from it costs no
+// time. The zero Reserve is empty.
+type Reserve struct {
+	mu      sync.Mutex
+	left    []byte // in a mapping of its own
+	found   int    // so much of left, at its front, is ready
+	filling bool
+	empty   bool // all of left is to be given back
+}
+
+// underFrom is the shortest that is worth a mapping of its own: a process may have so many only.
+const underFrom = 512 << 10
+
+// Fill has r hold n bytes: of those that it lacks the system is asked for one page after the
+// other, until stopped is closed or r is emptied. Call it in a goroutine of its own: its thread gives way
+// to others, and ends with it. It returns at once if r is being filled.
+func (r *Reserve) Fill(n int, stopped <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.filling {
+		return
+	}
+	r.filling, r.empty = true, false
+	defer r.filled()
+	if !r.grow((n + page - 1) / page * page) {
+		return
+	}
+	runtime.LockOSThread()
+	unix.Setpriority(unix.PRIO_PROCESS, 0, behind)
+	for r.found < len(r.left) && !r.empty {
+		next := r.left[r.found:min(r.found+step, len(r.left))]
+		r.mu.Unlock()
+		touch(next)
+		r.mu.Lock()
+		r.found += len(next)
+		select {
+		case <-stopped:
+			r.empty = true
+		default:
+		}
+	}
+}
+
+const behind = 10 // the priority of who fills: a tenth of others'
+
+// touch has the system find the pages of b. It asks for no part as a whole, since other calls for memory would
+// wait until that is found.
+func touch(b []byte) {
+	for i := 0; i < len(b); i += page {
+		b[i] = 0
+	}
+}
+
+// grow makes left as long as that; what it has stays.
+func (r *Reserve) grow(n int) bool {
+	switch {
+	case len(r.left) >= n:
+	case len(r.left) == 0:
+		b, err := Aside(n)
+		if err != nil {
+			return false
+		}
+		r.left = b
+	default:
+		p, _, errno := unix.Syscall6(unix.SYS_MREMAP, uintptr(at(r.left)), uintptr(len(r.left)), uintptr(n), unix.MREMAP_MAYMOVE, 0, 0)
+		if errno != 0 {
+			return false
+		}
+		r.left = unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n) // p is none of the collector's
+	}
+	return true
+}
+
+// filled is told that nobody fills r any more.
+func (r *Reserve) filled() {
+	r.filling = false
+	if r.empty {
+		r.giveBack()
+	}
+}
+
+// Empty gives back what is left.
+func (r *Reserve) Empty() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.empty = true; !r.filling {
+		r.giveBack()
+	}
+}
+
+func (r *Reserve) giveBack() {
+	GiveBack(r.left)
+	r.left, r.found = nil, 0
+}
+
+// Aside is memory of r, as that of the function Aside; false if there is not as much.
+func (r *Reserve) Aside(n int) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	whole := (n + page - 1) / page * page
+	if n == 0 || r.empty || r.found < whole {
+		return nil, false
+	}
+	return r.take(whole)[:n], true
+}
+
+// Under puts memory of r in the place of b's, which then is zero, and tells whether there
+// was as much. Only whole pages are replaced: the bytes in others stay.
+func (r *Reserve) Under(b []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	whole := len(b) / page * page
+	if len(b) < underFrom || at(b)%page != 0 || r.empty || r.found < whole || remap(r.left[:whole], b) != 0 {
+		return false
+	}
+	r.take(whole)
+	return true
+}
+
+func (r *Reserve) take(n int) []byte {
+	b := r.left[:n:n]
+	r.left, r.found = r.left[n:], r.found-n
+	return b
+}

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package process
-
-import "sync"
-
-func readyPages([]byte, *sync.WaitGroup) {}

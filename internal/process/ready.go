@@ -1,0 +1,44 @@
+package process
+
+import (
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/mpiv/mpiv/internal/pages"
+)
+
+// Gone is told that the program of a rank that has left has returned.
+func (l *Life) Gone() {
+	if l.p != nil {
+		l.p.finished.Go(l.p.readyMemory)
+	}
+}
+
+// readyMemory has a process without ranks give back what one that has left held, and hold
+// ready what the job wants for one that comes: at most half of what the host could give.
+func (p *Process) readyMemory() {
+	if !p.vacant() {
+		return
+	}
+	debug.FreeOSMemory()
+	n := p.options.Ready
+	if n == 0 || p.options.Survive == "none" || p.options.Survive == "report" {
+		return
+	}
+	if has, known := pages.Available(); known && n > has/2 {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Warn("the host has too little memory: less is ready for a rank that comes", "process", p.index, "wanted", n, "ready", has/2)
+		n = has / 2
+	}
+	p.reserve.Fill(int(n), p.stopped)
+	if !p.vacant() { // one has come meanwhile
+		p.reserve.Empty()
+	}
+}
+
+// vacant tells whether no rank is here.
+func (p *Process) vacant() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.living) == 0 && !p.over
+}
