@@ -50,8 +50,8 @@ type buddies struct {
 	turn    uint64                // how often to has changed
 	saved   map[int]control.Saved // the last of each rank
 	due     map[int]bool          // those of them that to may not have
-	extra   []control.Copy
-	out     *haul    // nil: there is none now
+	hauls   map[*haul]bool
+	out     *haul    // that to the buddy; nil: there is none now
 	telling net.Conn // over which chosen is told of choices; nil: there is none now
 }
 
@@ -59,7 +59,7 @@ type buddies struct {
 func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies, error) {
 	b := &buddies{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[life]*shelf{}, forgot: map[int]uint32{},
-		heard: map[life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{},
+		heard: map[life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{},
 	}
 	var err error
 	b.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
@@ -268,18 +268,22 @@ func (b *buddies) keepOf(s control.Saved) {
 	b.rouse()
 }
 
-// copy sends one to another agent than the usual.
-func (b *buddies) copy(c control.Copy) {
+// copy sends one to another agent than the usual. Neither waits for the other: that agent may
+// be one that cannot be reached just now.
+func (b *buddies) copy(x control.Copy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.File == "" {
-		if !b.closed {
-			b.wg.Go(func() { b.bring(c) })
-		}
-		return
+	switch {
+	case b.closed:
+	case x.File == "":
+		b.wg.Go(func() { b.bring(x) })
+	default:
+		b.wg.Go(func() {
+			c := carrier{b: b}
+			defer c.end()
+			c.carry(errand{life{x.Rank, x.Epoch}, x.File, x.To, 0, true})
+		})
 	}
-	b.extra = append(b.extra, c)
-	b.rouse()
 }
 
 func (b *buddies) rouse() {
@@ -296,8 +300,8 @@ func (b *buddies) close() {
 	for c := range b.guests {
 		c.Close()
 	}
-	if b.out != nil {
-		b.out.conn.Close()
+	for h := range b.hauls {
+		h.conn.Close()
 	}
 	if b.page != nil {
 		b.page.Close()
@@ -345,11 +349,6 @@ func (b *buddies) pick() (errand, bool) {
 	if b.closed {
 		return errand{}, false
 	}
-	if len(b.extra) > 0 { // somebody waits for it to go on
-		x := b.extra[0]
-		b.extra = b.extra[1:]
-		return errand{life{x.Rank, x.Epoch}, x.File, x.To, b.turn, true}, true
-	}
 	if len(b.to.Addrs) > 0 {
 		for r := range b.due {
 			delete(b.due, r)
@@ -376,21 +375,26 @@ func (b *buddies) carry() {
 		if !ok {
 			return
 		}
-		for since := time.Now(); ; {
-			err := c.deliver(e)
-			if err == nil || b.stale(e) {
-				break
-			}
-			c.hangUp()
-			if time.Since(since) > carryTime {
-				b.giveUp(e, err)
-				break
-			}
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-b.ctx.Done():
-				return
-			}
+		c.carry(e)
+	}
+}
+
+// carry delivers e, or tells that it cannot be.
+func (c *carrier) carry(e errand) {
+	for since := time.Now(); ; {
+		err := c.deliver(e)
+		if err == nil || c.b.stale(e) {
+			return
+		}
+		c.hangUp()
+		if time.Since(since) > carryTime {
+			c.b.giveUp(e, err)
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-c.b.ctx.Done():
+			return
 		}
 	}
 }
@@ -442,7 +446,10 @@ func (c *carrier) hangUp() {
 		return
 	}
 	c.b.mu.Lock()
-	c.b.out = nil
+	delete(c.b.hauls, c.haul)
+	if c.b.out == c.haul {
+		c.b.out = nil
+	}
 	c.b.mu.Unlock()
 	c.line.conn.Close()
 	c.line = nil
@@ -576,7 +583,9 @@ func (c *carrier) call(e errand) error {
 		}
 		host, _, _ := net.SplitHostPort(addr)
 		c.haul = &haul{conn: conn.NetConn(), agent: e.to.Agent, addr: host}
-		c.b.out = c.haul
+		if c.b.hauls[c.haul] = true; !e.extra {
+			c.b.out = c.haul
+		}
 		c.b.mu.Unlock()
 		c.line = newParcels(conn)
 		return nil

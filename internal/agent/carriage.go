@@ -18,8 +18,8 @@ func (b *buddies) lines() (all []net.Conn) {
 	for c := range b.guests {
 		all = append(all, c)
 	}
-	if b.out != nil {
-		all = append(all, b.out.conn)
+	for h := range b.hauls {
+		all = append(all, h.conn)
 	}
 	return all
 }

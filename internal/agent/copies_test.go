@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"fmt"
+	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // A snapshot may be brought twice: its answer was lost, or a pair of hosts was parted and is
@@ -45,4 +49,36 @@ func TestASnapshotThatIsBroughtTwiceIsKept(t *testing.T) {
 	snap, err := copies.Latest()
 	require.NoError(t, err)
 	require.Equal(t, "newer", string(snap.Parts[0]))
+}
+
+// A copy that is ordered to an agent which does not answer holds up no other.
+func TestACopyToASilentAgent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	two := neighbours(t, 2)
+	file := func(rank int) string {
+		name := filepath.Join(two[0].dir, fmt.Sprintf("rank-%d.1", rank))
+		a, err := checkpoint.Create(name)
+		require.NoError(t, err)
+		defer a.Close()
+		require.NoError(t, a.Save(1, []byte("state")))
+		return name
+	}
+	two[0].copy(control.Copy{Rank: 0, Epoch: 1, File: file(0), To: control.Buddy{Agent: 7, Addrs: []string{silent.Addr().String()}}})
+	two[0].meet(two[1].asBuddy())
+	two[0].keepOf(control.Saved{Rank: 1, Epoch: 1, Number: 1, File: file(1)})
+	for {
+		select {
+		case m := <-two[1].told:
+			if m.Holds != nil {
+				require.Equal(t, 1, m.Holds.Rank)
+				return
+			}
+		case m := <-two[0].told:
+			require.Nil(t, m.Uncopied, "it was waited for until it was given up")
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was copied")
+		}
+	}
 }

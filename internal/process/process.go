@@ -54,15 +54,15 @@ type Process struct {
 	reason   error         // why; nil if all have finished; set before stopped is closed
 	finished sync.WaitGroup
 
-	dir    string        // of the job
-	host   string        // this one's name
-	copied bool          // a snapshot covers nothing before the agent says so
-	page   *witness.Page // nil unless copied: choices are to be known on another host
-	lives  chan *Life    // that begin here; never full
-	moves  *moves
+	dir     string        // of the job
+	host    string        // this one's name
+	copied  bool          // a snapshot covers nothing before the agent says so
+	page    *witness.Page // nil unless copied: choices are to be known on another host
+	lives   chan *Life    // that begin here; never full
+	moves   *moves
 	reserve pages.Reserve // while no rank is here: for the state of one that comes
-	behind chan int // processes that have to hear of a map
-	asks   asks     // for snapshots of ranks here
+	behind  chan int      // processes that have to hear of a map
+	asks    asks          // for snapshots of ranks here
 
 	mu     sync.Mutex // guards what follows
 	ends   map[topology.Rank]bool
