@@ -30,7 +30,7 @@ type journey struct {
 // settle is the time between two moves of a state of so many bytes: the process that was left
 // frees it meanwhile and, with --spare-memory, finds memory for the next.
 func settle(size int) time.Duration {
-	return 20*time.Millisecond + time.Duration(size>>20)*time.Millisecond
+	return 20*time.Millisecond + 3*time.Duration(size>>20)*time.Millisecond
 }
 
 // move has rank 0 go back and forth between its process and a spare one. Its state
