@@ -149,13 +149,28 @@ func (f *Filling) Segments() [][]byte {
 	return f.segments
 }
 
+// Memory of alignFrom bytes and more begins at a multiple of hugePage, so that the system can put
+// huge pages in its place as a whole.
+const (
+	hugePage  = 2 << 20
+	alignFrom = 2 * hugePage
+)
+
 // aligned is memory for values of any flat type.
 func aligned(length int) []byte {
 	if length == 0 {
 		return []byte{}
 	}
-	words := make([]complex128, (length+15)/16)
-	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), length)
+	room := length
+	if length >= alignFrom {
+		room += hugePage
+	}
+	words := make([]complex128, (room+15)/16)
+	from := unsafe.Pointer(&words[0])
+	if length >= alignFrom {
+		from = unsafe.Add(from, -uintptr(from)&(hugePage-1))
+	}
+	return unsafe.Slice((*byte)(from), length)
 }
 
 // Finish decodes the segments, once their bytes are there, and makes all

@@ -21,10 +21,10 @@ func Aside(n int) ([]byte, error) {
 	return b, nil
 }
 
-// GiveBack ends the use of b, which is of Aside.
+// GiveBack ends the use of b, which is of Aside, to its capacity.
 func GiveBack(b []byte) {
-	if len(b) > 0 {
-		unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+	if cap(b) > 0 {
+		unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b[:cap(b)])), uintptr(cap(b)))
 	}
 }
 

@@ -108,6 +108,9 @@ func (r *Reserve) Aside(n int) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	whole := (n + page - 1) / page * page
+	if n >= step { // so that the next begins with a huge page, too
+		whole = min((n+step-1)/step*step, max(whole, r.found))
+	}
 	if n == 0 || r.empty || r.found < whole {
 		return nil, false
 	}

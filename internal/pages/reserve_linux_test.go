@@ -37,7 +37,7 @@ func TestAReserveHasMemoryThatIsThere(t *testing.T) {
 	fill(&r, 8<<20+1)
 	require.Len(t, r.left, 8<<20+page)
 
-	b, there := r.Aside(3<<20 + 5)
+	b, there := r.Aside(3<<20 + 5) // of 4 MiB
 	require.True(t, there)
 	require.Equal(t, 3<<20, resident(t, b[:3<<20]))
 	movesInto(t, b, 4096)
