@@ -49,7 +49,7 @@ type choices struct {
 	lastPost uint32 // receive that is known
 }
 
-// Record has record called with each choice of the box's rank, before it shows. It is
+// Record has record called with each new choice of the box's rank, before it shows. It is
 // called with a lock held: it must neither wait nor call back. again is the choices
 // since the snapshot from which the rank goes on, in their order, of which posts
 // and polls tell how many the state that it has been given is beyond them.
@@ -120,8 +120,11 @@ func (b *Box) anyLocked(o *op) {
 	}
 }
 
-// gotLocked records that o got a message.
+// gotLocked records that o got a message, unless that is known from an earlier life.
 func (b *Box) gotLocked(o *op, source topology.Rank, seq uint64) {
+	if _, known := b.choices.messages[o.choice]; known {
+		return
+	}
 	b.choices.record(Choice{Kind: ChoseMessage, Index: o.choice, Source: source, Seq: seq})
 }
 
@@ -153,8 +156,9 @@ func (b *Box) tell() {
 	c := &b.choices
 	if n := c.polls.Load(); n != c.told.Load() {
 		b.mu.Lock()
-		c.told.Store(n)
-		c.record(Choice{Kind: ChoseNothing, Index: n})
+		if c.told.Store(n); n > c.last {
+			c.record(Choice{Kind: ChoseNothing, Index: n})
+		}
 		b.mu.Unlock()
 	}
 }
