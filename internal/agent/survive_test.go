@@ -28,13 +28,14 @@ import (
 
 func init() {
 	for name, p := range map[string]turns{
-		"turns":                     {state: true, safe: true},
-		"turns without a State":     {},
-		"turns without safe points": {state: true},
-		"turns, and 1 dies of it":   {state: true, safe: true, dies: true},
-		"turns with much state":     {state: true, safe: true, load: 2 << 20},
-		"slow turns":                {state: true, safe: true, pause: 20 * time.Millisecond},
-		"slower turns":              {state: true, safe: true, pause: 50 * time.Millisecond},
+		"turns":                      {state: true, safe: true},
+		"turns without a State":      {},
+		"turns without safe points":  {state: true},
+		"turns, and 1 dies of it":    {state: true, safe: true, dies: true},
+		"turns with much state":      {state: true, safe: true, load: 2 << 20},
+		"slow turns":                 {state: true, safe: true, pause: 20 * time.Millisecond},
+		"slower turns":               {state: true, safe: true, pause: 50 * time.Millisecond},
+		"slow turns with much state": {state: true, safe: true, load: 2 << 20, pause: 20 * time.Millisecond},
 	} {
 		members[name] = func(*member) { mpiv.Main(p.run) }
 	}
@@ -313,6 +314,50 @@ func TestMuchStateGoesAhead(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, ahead, 8<<20)
 	}
+}
+
+// Processes without a rank hold memory ready, those with one do not, and the ranks that come
+// have their state.
+func TestSparesHoldMemoryReady(t *testing.T) {
+	const ready = 96 << 20
+	for _, survive := range []string{"moves", "crashes"} {
+		t.Run(survive, func(t *testing.T) {
+			j, out, errs := jobOf(t, 2, "slow turns with much state")
+			j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot, j.Options.Ready = true, 1, survive, 20*time.Millisecond, ready
+			tr := begin(t, j, out, errs)
+			for _, r := range []int{1, 0, 1} {
+				tr.until(func() bool {
+					spare, rank := 0, 0
+					for _, p := range tr.processes {
+						if n := resident(t, p.pid); len(p.ranks) > 0 {
+							rank = max(rank, n)
+						} else if !p.exited {
+							spare = n
+						}
+					}
+					return spare > ready && (rank < ready || race.Enabled) // which takes as much
+				})
+				if survive == "crashes" {
+					tr.saved().kill(r)
+				} else {
+					require.NoError(t, tr.moveRank(r))
+				}
+			}
+			tr.endsWell()
+		})
+	}
+}
+
+// resident is how many bytes of memory a process has; 0 if it has ended.
+func resident(t *testing.T, pid int) (n int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var size int
+	_, err = fmt.Sscan(string(text), &size, &n)
+	require.NoError(t, err)
+	return n * os.Getpagesize()
 }
 
 // Of much state only what was written to is saved. What a rank goes on from is all of it,

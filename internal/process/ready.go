@@ -8,22 +8,25 @@ import (
 	"github.com/mpiv/mpiv/internal/pages"
 )
 
-// Gone is told that the program of a rank that has left has returned.
+// Gone is told that the program of a rank that has left has returned. What it held is given
+// back to the system, if no other rank is here.
 func (l *Life) Gone() {
-	if l.p != nil {
-		l.p.finished.Go(l.p.readyMemory)
-	}
-}
-
-// readyMemory has a process without ranks give back what one that has left held, and hold
-// ready what the job wants for one that comes: at most half of what the host could give.
-func (p *Process) readyMemory() {
-	if !p.vacant() {
+	if l.p == nil {
 		return
 	}
-	debug.FreeOSMemory()
+	l.p.finished.Go(func() {
+		if l.p.vacant() {
+			debug.FreeOSMemory()
+		}
+		l.p.readyMemory()
+	})
+}
+
+// readyMemory has a process without ranks hold ready what the job wants for one that comes:
+// at most half of what the host could give.
+func (p *Process) readyMemory() {
 	n := p.options.Ready
-	if n == 0 || p.options.Survive == "none" || p.options.Survive == "report" {
+	if n == 0 || !p.vacant() || p.options.Survive == "none" || p.options.Survive == "report" {
 		return
 	}
 	if has, known := pages.Available(); known && n > has/2 {
