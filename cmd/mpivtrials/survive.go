@@ -34,7 +34,7 @@ var labSurvivors = map[string][]string{
 const (
 	surviveRanks  = 4
 	surviveSpares = 2
-	surviveTime   = 90 * time.Second // that a job may take, disturbed as it is
+	surviveTime   = 3 * time.Minute // that a job may take, disturbed as it is
 
 	patience = 20 * time.Second // for a job to be ready for the next thing
 
