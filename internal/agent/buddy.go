@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/checkpoint"
@@ -46,6 +48,7 @@ type buddies struct {
 	shelves map[life]*shelf
 	forgot  map[int]uint32 // by rank: lives before this epoch have no files here
 	guests  map[net.Conn]int
+	from    map[netip.Addr]bool // agents of the job have come from there
 	to      control.Buddy
 	turn    uint64                // how often to has changed
 	saved   map[int]control.Saved // the last of each rank
@@ -59,11 +62,11 @@ type buddies struct {
 func newBuddies(own *identity.Identity, tell func(control.FromAgent)) (*buddies, error) {
 	b := &buddies{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[life]*shelf{}, forgot: map[int]uint32{},
-		heard: map[life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{},
+		heard: map[life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, from: map[netip.Addr]bool{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{},
 	}
 	var err error
 	b.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
-		Refused: func(from netip.AddrPort, err error) { b.refused(from, err) }})
+		Refused: b.refused})
 	if err != nil {
 		return nil, fmt.Errorf("listen for copies from other hosts: %w", err)
 	}
@@ -95,8 +98,16 @@ func (b *buddies) home(dir string) error {
 	return nil
 }
 
-// refused is told of a connection that came to nothing.
-func (b *buddies) refused(from fmt.Stringer, err error) {
+// refused is told of a connection that came to nothing. One that broke, from a host whose agent
+// has been here, is that agent's: a cut may end them at any word.
+func (b *buddies) refused(from netip.AddrPort, err error) {
+	b.mu.Lock()
+	own := b.from[from.Addr().Unmap()]
+	b.mu.Unlock()
+	broken := func(because error) bool { return errors.Is(err, because) }
+	if own && slices.ContainsFunc([]error{gate.ErrHungUp, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, broken) {
+		return
+	}
 	if b.strangers.Add(1) > refusalsTold {
 		return
 	}
@@ -122,10 +133,13 @@ func (b *buddies) accept() {
 			defer b.dismiss(c)
 			conn, err := b.greet(c)
 			if err != nil {
-				b.refused(c.RemoteAddr(), err)
+				b.refused(addrOf(c), err)
 				return
 			}
 			b.listener.Member(c.RemoteAddr())
+			b.mu.Lock()
+			b.from[addrOf(c).Addr().Unmap()] = true
+			b.mu.Unlock()
 			b.serve(conn)
 		})
 	}
@@ -144,6 +158,12 @@ func (b *buddies) serve(conn *tls.Conn) {
 	if name, err := b.identity.Verify(conn.ConnectionState().PeerCertificates[0]); err == nil && door != nil {
 		door(conn, name)
 	}
+}
+
+// addrOf is the address at the other end of c, which is TCP.
+func addrOf(c net.Conn) netip.AddrPort {
+	a, _ := c.RemoteAddr().(*net.TCPAddr)
+	return a.AddrPort()
 }
 
 // open has connections of a protocol served by f, in a goroutine each, until it returns

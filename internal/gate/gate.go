@@ -61,10 +61,12 @@ const (
 	deferFor = 1 // s
 )
 
+// ErrHungUp is why one was refused that ended its connection, or whose connection broke.
+var ErrHungUp = errors.New("it hung up before it had said who it is")
+
 var (
 	errFirst  = errors.New("its first bytes are not a member's")
 	errSilent = errors.New("its first bytes did not come in time")
-	errHungUp = errors.New("it hung up before it had said who it is")
 	errRoom   = errors.New("too many others came meanwhile")
 )
 
@@ -304,7 +306,7 @@ func (g *Gate) lookLocked(w *guest, ended bool) {
 		ended = true
 	}
 	if err != nil {
-		g.refuseLocked(w, errHungUp)
+		g.refuseLocked(w, ErrHungUp)
 		return
 	}
 	w.said = n > 0
@@ -315,7 +317,7 @@ func (g *Gate) lookLocked(w *guest, ended bool) {
 	case n >= need:
 		g.passLocked(w)
 	case ended:
-		g.refuseLocked(w, errHungUp)
+		g.refuseLocked(w, ErrHungUp)
 	case need != w.need:
 		g.holdLocked(w, need)
 	}

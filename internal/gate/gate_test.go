@@ -148,7 +148,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		{"one wrong byte", []byte{21}, false, errFirst},
 		{"half a hello", first[:len(first)/2], false, errSilent},
 		{"nothing", nil, false, errSilent},
-		{"half a hello, and the end", first[:len(first)/2], true, errHungUp},
+		{"half a hello, and the end", first[:len(first)/2], true, ErrHungUp},
 	} {
 		sock := h.knock(t, c.b)
 		if c.leave {
