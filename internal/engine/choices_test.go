@@ -16,12 +16,12 @@ func TestChoicesThatAreMadeAgainAreNotRecordedAgain(t *testing.T) {
 	again := []engine.Choice{{Kind: engine.ChoseMessage, Index: 1, Source: 1, Seq: 1}, {Kind: engine.ChoseNothing, Index: 2}}
 	w.boxes[0].Record(func(c engine.Choice) { recorded = append(recorded, c) }, again, 0, 0)
 
-	any := engine.Match{Peer: engine.AnySource, Tag: 1}
+	anybody := engine.Match{Peer: engine.AnySource, Tag: 1}
 	for range 2 {
 		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte{1}, engine.Standard))
 	}
 	for range 2 {
-		_, err := w.boxes[0].Irecv(any, make([]byte, 1)).Wait(t.Context(), recv)
+		_, err := w.boxes[0].Irecv(anybody, make([]byte, 1)).Wait(t.Context(), recv)
 		require.NoError(t, err)
 	}
 	require.Equal(t, []engine.Choice{{Kind: engine.ChoseMessage, Index: 2, Source: 1, Seq: 2}}, recorded)
