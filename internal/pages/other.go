@@ -21,7 +21,7 @@ func Ready([]byte, *sync.WaitGroup) {}
 type Reserve struct{}
 
 // Fill does nothing.
-func (*Reserve) Fill(int, <-chan struct{}) {}
+func (*Reserve) Fill(int, <-chan struct{}) (short bool) { return false }
 
 // Empty does nothing.
 func (*Reserve) Empty() {}

@@ -21,23 +21,34 @@ type Reserve struct {
 // underFrom is the shortest that is worth a mapping of its own: a process may have so many only.
 const underFrom = 512 << 10
 
-// Fill has r hold n bytes: of those that it lacks the system is asked for one page after the
-// other, until stopped is closed or r is emptied. Call it in a goroutine of its own: its thread gives way
-// to others, and ends with it. It returns at once if r is being filled.
-func (r *Reserve) Fill(n int, stopped <-chan struct{}) {
+// Fill has r hold n bytes, or fewer where the host cannot give twice as much: of those that it lacks the
+// system is asked for one page after the other, until stopped is closed or r is emptied. Call it in a goroutine
+// of its own: its thread gives way to others, and ends with it. It returns at once if r is being filled. short: the
+// host has too little.
+func (r *Reserve) Fill(n int, stopped <-chan struct{}) (short bool) {
+	return r.fill(n, stopped, Available)
+}
+
+func (r *Reserve) fill(n int, stopped <-chan struct{}, available func() (int64, bool)) (short bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.filling {
-		return
+		return false
 	}
 	r.filling, r.empty = true, false
 	defer r.filled()
 	if !r.grow((n + page - 1) / page * page) {
-		return
+		return true
 	}
 	runtime.LockOSThread()
 	unix.Setpriority(unix.PRIO_PROCESS, 0, behind)
-	for r.found < len(r.left) && !r.empty {
+	first, known := available()
+	for i := 0; r.found < len(r.left) && !r.empty; i++ {
+		if known && i%lookEvery == 0 && lessThan(available, first/2) { // several may fill at once: all together leave half
+			GiveBack(r.left[r.found:])
+			r.left = r.left[:r.found:r.found]
+			return true
+		}
 		next := r.left[r.found:min(r.found+step, len(r.left))]
 		r.mu.Unlock()
 		touch(next)
@@ -49,9 +60,18 @@ func (r *Reserve) Fill(n int, stopped <-chan struct{}) {
 		default:
 		}
 	}
+	return false
 }
 
-const behind = 10 // the priority of who fills: a tenth of others'
+const (
+	behind    = 10 // the priority of who fills: a tenth of others'
+	lookEvery = 16 // steps: is there enough for others?
+)
+
+func lessThan(available func() (int64, bool), n int64) bool {
+	now, _ := available()
+	return now < n
+}
 
 // touch has the system find the pages of b. It asks for no part as a whole, since other calls for memory would
 // wait until that is found.

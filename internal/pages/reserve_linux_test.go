@@ -124,6 +124,26 @@ func TestAReserveIsUsedWhileItIsFilled(t *testing.T) {
 	}
 }
 
+// All who fill at once leave half of what the host could give.
+func TestAReserveLeavesHalfToOthers(t *testing.T) {
+	var r Reserve
+	defer r.Empty()
+	has := int64(100 << 20)
+	done := make(chan bool)
+	go func() {
+		done <- r.fill(4*lookEvery*step, nil, func() (int64, bool) { // 70, 40, 10
+			has -= 30 << 20
+			return has, true
+		})
+	}()
+	require.True(t, <-done)
+	require.Len(t, r.left, lookEvery*step)
+	b, there := r.Aside(lookEvery * step)
+	require.True(t, there)
+	b[0], b[len(b)-1] = 1, 2
+	GiveBack(b)
+}
+
 func TestAvailableMemoryIsKnown(t *testing.T) {
 	n, known := Available()
 	require.True(t, known)

@@ -40,6 +40,7 @@ type Process struct {
 	index    int
 	options  control.Options
 	describe Describe
+	log      *slog.Logger       // for people
 	identity *identity.Identity // nil where nobody asks
 	devices  bool               // some write to memory: the system does not know all that was written to
 
@@ -137,6 +138,7 @@ func (p *Process) join(dir string, extra []transport.Network) error {
 
 func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	p.log = log
 	opt := fabric.Options{Process: p.index, Networks: networks, Log: log}
 	if p.identity != nil {
 		opt.Authenticate = p.authenticate

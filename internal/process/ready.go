@@ -1,11 +1,7 @@
 package process
 
 import (
-	"log/slog"
-	"os"
 	"runtime/debug"
-
-	"github.com/mpiv/mpiv/internal/pages"
 )
 
 // Gone is told that the program of a rank that has left has returned. What it held is given
@@ -22,18 +18,15 @@ func (l *Life) Gone() {
 	})
 }
 
-// readyMemory has a process without ranks hold ready what the job wants for one that comes:
-// at most half of what the host could give.
+// readyMemory has a process without ranks hold ready what the job wants for one that comes.
 func (p *Process) readyMemory() {
 	n := p.options.Ready
 	if n == 0 || !p.vacant() || p.options.Survive == "none" || p.options.Survive == "report" {
 		return
 	}
-	if has, known := pages.Available(); known && n > has/2 {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Warn("the host has too little memory: less is ready for a rank that comes", "process", p.index, "wanted", n, "ready", has/2)
-		n = has / 2
+	if p.reserve.Fill(int(n), p.stopped) {
+		p.log.Error("the host has too little memory: less than --spare-memory is ready for a rank that comes", "process", p.index)
 	}
-	p.reserve.Fill(int(n), p.stopped)
 	if !p.vacant() { // one has come meanwhile
 		p.reserve.Empty()
 	}
