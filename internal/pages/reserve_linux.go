@@ -32,7 +32,8 @@ func (r *Reserve) Fill(n int, stopped <-chan struct{}) (short bool) {
 func (r *Reserve) fill(n int, stopped <-chan struct{}, available func() (int64, bool)) (short bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.filling {
+	if r.filling { // and goes on, if it was emptied meanwhile
+		r.empty = false
 		return false
 	}
 	r.filling, r.empty = true, false
