@@ -307,8 +307,8 @@ func (s *survival) step() error {
 		return s.work(s.ranks[s.rng.IntN(len(s.ranks))])
 	case 5, 6, 7, 8:
 		p := s.rng.IntN(s.processes())
-		if s.narrow {
-			p = s.places[s.rng.IntN(len(s.places))]
+		for try := 0; s.narrow && s.engines[p] == nil && try < lives; try++ { // another, if there is one
+			p = s.rng.IntN(s.processes())
 		}
 		if e := s.engines[p]; e != nil {
 			e.Progress()
