@@ -45,10 +45,12 @@ func (r *Reserve) fill(n int, stopped <-chan struct{}, available func() (int64, 
 	unix.Setpriority(unix.PRIO_PROCESS, 0, behind)
 	first, known := available()
 	for i := 0; r.found < len(r.left) && !r.empty; i++ {
-		if known && i%lookEvery == 0 && lessThan(available, first/2) { // several may fill at once: all together leave half
-			GiveBack(r.left[r.found:])
-			r.left = r.left[:r.found:r.found]
-			return true
+		if known && i%lookEvery == 0 {
+			if now, _ := available(); now < first/2 { // several may fill at once: all together leave half
+				GiveBack(r.left[r.found:])
+				r.left = r.left[:r.found:r.found]
+				return true
+			}
 		}
 		next := r.left[r.found:min(r.found+step, len(r.left))]
 		r.mu.Unlock()
@@ -68,11 +70,6 @@ const (
 	behind    = 10 // the priority of who fills: a tenth of others'
 	lookEvery = 16 // steps: is there enough for others?
 )
-
-func lessThan(available func() (int64, bool), n int64) bool {
-	now, _ := available()
-	return now < n
-}
 
 // touch has the system find the pages of b. It asks for no part as a whole, since other calls for memory would
 // wait until that is found.

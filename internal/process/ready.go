@@ -1,8 +1,6 @@
 package process
 
-import (
-	"runtime/debug"
-)
+import "runtime/debug"
 
 // Gone is told that the program of a rank that has left has returned. What it held is given
 // back to the system, if no other rank is here.
