@@ -109,8 +109,16 @@ func TestAnAgentThatIsCutOffIsNoStranger(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 	hello := "\x16\x03\x01\x02\x00\x01"
 	visit("127.0.0.1", hello)
-	require.Zero(t, here.strangers.Load())
 	visit("127.0.0.2", hello)
 	visit("127.0.0.1", "GET / HTTP/1.0")
+	for _, want := range []string{"^127.0.0.2:.* it hung up", "^127.0.0.1:.* first bytes are not"} { // in the order of the visits
+		select {
+		case m := <-here.told:
+			require.NotNil(t, m.Refused)
+			require.Regexp(t, want, m.Refused.Reason)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nobody was told of %s", want)
+		}
+	}
 	require.EqualValues(t, 2, here.strangers.Load())
 }
