@@ -71,11 +71,14 @@ func (q *QueuePair) post(what string, a access) error {
 func (q *QueuePair) advance(in transport.Receiver) (moved bool) {
 	todo := false
 	for i, budget := 0, pollBytes; i < len(q.posted); {
-		a := &q.posted[i]
 		if budget <= 0 {
 			todo = true
 			break
 		}
+		if short := q.shortReads(i); len(short) > 1 {
+			q.memory.readTogether(short)
+		}
+		a := &q.posted[i]
 		before := budget
 		ended := q.copyFor(a, &budget)
 		moved = moved || ended || budget != before
@@ -90,6 +93,19 @@ func (q *QueuePair) advance(in transport.Receiver) (moved bool) {
 	}
 	q.todo.Set(todo)
 	return moved
+}
+
+// shortReads are those of posted, from i on, that one call can begin.
+func (q *QueuePair) shortReads(i int) []access {
+	n, sum := 0, 0
+	for n < together && i+n < len(q.posted) {
+		a := &q.posted[i+n]
+		if sum += len(a.here); a.write || a.shared != nil || a.alone != 0 || sum > rawCopy {
+			break
+		}
+		n++
+	}
+	return q.posted[i : i+n]
 }
 
 // copyFor moves one access on; true when it has ended.

@@ -3,6 +3,7 @@
 package shm_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,53 @@ func TestAPullOfWhatWasWithdrawnFails(t *testing.T) {
 	require.Len(t, in.ends, 1)
 	require.ErrorContains(t, in.ends[0], "withdrawn")
 }
+
+// Short reads are begun by one call; one that cannot be ends in an error, and the others do not.
+func TestShortPullsTogether(t *testing.T) {
+	a, b := pair(t)
+	lengths := []int{1, 100, 20 << 10, 5, 30 << 10, 16 << 10, 7, 300 << 10, 9, 12, 4 << 10, 40 << 10, 3, 2, 1}
+	const withdrawn, nowhere = 3, 10
+	var bodies, intos [][]byte
+	for i, n := range lengths {
+		bodies = append(bodies, bytes.Repeat([]byte{byte(i + 1)}, n))
+		intos = append(intos, make([]byte, n))
+		ticket, ok := a.Offer(bodies[i])
+		require.True(t, ok)
+		if i == nowhere {
+			ticket = transport.Ticket{0: 1, 8: 0, 9: 16, 16: ticket[16], 24: ticket[24]} // of address 1
+		}
+		require.NoError(t, b.Pull(ticket, intos[i], uint64(i)))
+		if i == withdrawn {
+			a.Withdraw(ticket)
+		}
+	}
+	in := &ended{by: make(map[uint64]error)}
+	for len(in.by) < len(lengths) {
+		_, err := b.Poll(in)
+		require.NoError(t, err)
+		_, err = a.Poll(in)
+		require.NoError(t, err)
+	}
+	for i := range lengths {
+		switch err := in.by[uint64(i)]; i {
+		case withdrawn:
+			require.ErrorContains(t, err, "withdrawn")
+		case nowhere:
+			require.ErrorContains(t, err, "bad address")
+		default:
+			require.NoError(t, err)
+			require.Equal(t, bodies[i], intos[i])
+		}
+	}
+}
+
+// ended notes how each pull ended.
+type ended struct {
+	caught
+	by map[uint64]error
+}
+
+func (e *ended) Pulled(id uint64, err error) { e.by[id] = err }
 
 func TestAPutArrivesUntilTheMemoryIsWithdrawn(t *testing.T) {
 	a, b := pair(t)

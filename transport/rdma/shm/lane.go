@@ -21,6 +21,9 @@ import (
 // Where a body lies follows from its length, for both ends alike: in its slot, in
 // the cell of its slot, or in the ring of bytes, contiguous, from a multiple of 64.
 //
+// A body that may be waited for is announced before it is there, if it is long, and
+// grows by pieces: the receiver copies one while the sender copies the next.
+//
 // A sender that has many peers turns back to the beginning of the rings when its
 // receiver has taken everything: a lane then lies in the few lines that it needs,
 // and all lanes together in a cache. It says so in the slot that would be next.
@@ -48,8 +51,14 @@ func (d *directions) lanes(i int) [2]lane {
 }
 
 // turned is the length in the word of a slot whose message is at the beginning of the next lap,
-// as is all that follows it.
-const turned = 1<<32 - 1
+// as is all that follows it. inPieces is set in the length of a body that grows: see slot.grown.
+const (
+	turned   = 1<<32 - 1
+	inPieces = 1 << 31
+)
+
+// grows says that the length n in a slot's word is that of a body that grows.
+func grows(n uint64) bool { return n&inPieces != 0 && n > inPieces+wholeLen && n <= inPieces+maxBody }
 
 // turn is where the slots and the ring of bytes go on behind a slot at pos that says turned, when
 // the ring of bytes is used up to byte from.
@@ -128,10 +137,14 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	if l.fullAt.Load() != 0 {
 		l.fullAt.Store(0)
 	}
-	copy(room, body)
-	copyHeader(&s.header, header)
 	l.ends[i] = end
-	release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
+	if len(body) > wholeLen && !streams {
+		l.grow(s, header, room, body)
+	} else {
+		copy(room, body)
+		copyHeader(&s.header, header)
+		release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
+	}
 	l.tail++
 	l.dataTail = end
 	if streams {
@@ -142,9 +155,21 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		}
 	}
 	if len(body) > inlineLen {
-		l.prepare(min(len(body), 4<<10))
+		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
+}
+
+// grow announces body with its first piece and copies the others then.
+func (l *sendLane) grow(s *slot, header *[transport.HeaderLen]byte, room, body []byte) {
+	there := copy(room[:pieceLen], body)
+	*s.grown() = uint64(there)
+	copyHeader(&s.header, header)
+	release.Store64(&s.word, l.lapOf(l.tail)<<32|inPieces|uint64(len(body)))
+	for there < len(body) {
+		there += copy(room[there:min(there+pieceLen, len(body))], body[there:])
+		release.Store64(s.grown(), uint64(there))
+	}
 }
 
 // turnBack goes back to the beginning of the rings if the receiver has taken everything. Until it
@@ -195,6 +220,11 @@ type recvLane struct {
 	told, dataTold uint64 // of these, in freed
 	seen           uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
+
+	// Of the message at head, when a part of it is here.
+	size int    // of its body; 0: nothing was looked at
+	got  int    // how much of that was
+	body []byte // where it goes
 }
 
 func newRecvLane(l lane) recvLane {
@@ -212,15 +242,19 @@ const firstLine = 64 - 8 - transport.HeaderLen
 const backlog, backlogAhead = 4, 4
 
 // take hands the message that is ready to in, which came behind row others that
-// were ready. It is false when what is there cannot be a message.
-func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
+// were ready, or goes on with it: moved is false when there is no more of it yet.
+// ok is false when what is there cannot be a message.
+func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
-	if n > maxBody {
-		if n != turned {
-			return false
-		}
+	switch {
+	case n <= maxBody:
+	case n == turned:
 		l.goTo(l.turn(l.head, l.dataHead))
-		return true
+		return true, true
+	case grows(uint64(n)):
+		return l.takePieces(in, n&^inPieces)
+	default:
+		return false, false
 	}
 	ahead := uint64(1) // who polls looks there next
 	if row >= backlog {
@@ -246,12 +280,48 @@ func (l *recvLane) take(in transport.Receiver, row int) (ok bool) {
 	copy(body, room[:n])
 	l.goTo(l.head+1, end)
 	in.Arrived(l.header[:], body)
-	return true
+	return true, true
+}
+
+// takePieces is take for a body of n bytes that grows.
+func (l *recvLane) takePieces(in transport.Receiver, n int) (moved, ok bool) {
+	switch l.size {
+	case n:
+	case 0:
+		l.size, l.got = n, 0
+		l.header = l.slot.header
+		l.body = in.Place(l.header[:], n)
+		if len(l.body) > n {
+			l.body = l.body[:n]
+		}
+	default:
+		return false, false
+	}
+	room, end := l.room(l.head, l.dataHead, n)
+	for l.got < n {
+		there := int(atomic.LoadUint64(l.slot.grown()))
+		if there < l.got || there > n {
+			return false, false
+		}
+		if there == l.got {
+			return moved, true // its sender may have lost its core
+		}
+		if l.got < len(l.body) {
+			copy(l.body[l.got:], room[l.got:there])
+		}
+		l.got = there
+		moved = true
+	}
+	body := l.body
+	l.body = nil
+	l.goTo(l.head+1, end)
+	in.Arrived(l.header[:], body)
+	return true, true
 }
 
 // goTo goes on with the slot at head, when the ring of bytes was used up to byte dataHead.
 func (l *recvLane) goTo(head, dataHead uint64) {
-	l.head, l.dataHead = head, dataHead
+	l.head, l.dataHead, l.size = head, dataHead, 0
 	l.slot, l.lap = &l.slots[l.index(head)], l.lapOf(head)
 }
 
@@ -289,9 +359,14 @@ func (l *recvLane) rest() bool {
 	return true
 }
 
-// filled says that there is, or was, a message since rest. Any goroutine may ask.
+// filled says that there is, or was, a whole message since rest: who sends one that grows
+// is at it. Any goroutine may ask.
 func (l *recvLane) filled() bool {
 	seen := atomic.LoadUint64(&l.seen)
-	w := atomic.LoadUint64(&l.slots[l.index(seen)].word)
+	s := &l.slots[l.index(seen)]
+	w := atomic.LoadUint64(&s.word)
+	if n := uint64(uint32(w)); grows(n) && w>>32 == l.lapOf(seen) {
+		return atomic.LoadUint64(s.grown()) >= n&^inPieces
+	}
 	return int32(uint32(w>>32)-uint32(l.lapOf(seen))) >= 0
 }

@@ -3,8 +3,10 @@
 package shm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,6 +149,60 @@ func TestFullAfterTurningBack(t *testing.T) {
 		require.False(t, near.due())
 		drain()
 		require.True(t, near.due())
+	}
+}
+
+// A body that grows is taken by pieces; who has taken all that is there sleeps until it is whole.
+func TestABodyThatGrows(t *testing.T) {
+	near, far := pairOf(t)
+	in := &collector{t: t}
+	var header [transport.HeaderLen]byte
+	body := bytes.Repeat([]byte{0}, wholeLen+100)
+	posted, ok := near.send[rdma.Eager].post(&header, body, false)
+	require.True(t, posted && ok)
+	s := far.recv[rdma.Eager].slot
+	*s.grown() = pieceLen // it has not come further
+	for _, moves := range []bool{true, false} {
+		require.False(t, far.due())
+		moved, err := far.PollCQ(in)
+		require.NoError(t, err)
+		require.Equal(t, moves, moved)
+	}
+	require.Zero(t, in.next)
+	*s.grown() = uint64(len(body))
+	require.True(t, far.due())
+	moved, err := far.PollCQ(in)
+	require.NoError(t, err)
+	require.True(t, moved)
+	require.EqualValues(t, 1, in.next)
+}
+
+func TestBodiesAreTakenWhileTheyGrow(t *testing.T) {
+	const messages = 3000
+	near, far := pairOf(t)
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		random := rand.New(rand.NewPCG(3, 4))
+		lane := &near.send[rdma.Eager]
+		for n := range uint64(messages) {
+			var header [transport.HeaderLen]byte
+			binary.LittleEndian.PutUint64(header[:], n)
+			body := bytes.Repeat([]byte{byte(n)}, random.IntN(maxBody+1))
+			for posted := false; !posted; {
+				if posted, _ = lane.post(&header, body, false); !posted {
+					runtime.Gosched()
+				}
+			}
+		}
+	})
+	defer sender.Wait()
+	in := &collector{t: t}
+	for in.next < messages {
+		moved, err := far.PollCQ(in)
+		require.NoError(t, err)
+		if !moved {
+			runtime.Gosched()
+		}
 	}
 }
 

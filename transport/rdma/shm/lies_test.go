@@ -60,7 +60,7 @@ func (d *discard) Arrived(_, _ []byte)        { d.n++ }
 func (d *discard) Pulled(_ uint64, err error) { d.pulled = append(d.pulled, err) }
 
 func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
-	for _, n := range []uint64{maxBody + 1, turned - 1, 1 << 31} {
+	for _, n := range []uint64{maxBody + 1, turned - 1, inPieces, inPieces + wholeLen, inPieces + maxBody + 1} {
 		q, _, _ := alone(t)
 		var watch sync.WaitGroup
 		watch.Go(q.watch)
@@ -76,6 +76,30 @@ func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
 		<-woken
 		q.Close()
 		watch.Wait()
+	}
+}
+
+func TestABodyThatGrowsInAWayThatCannotBeBreaksTheConnection(t *testing.T) {
+	const n = wholeLen + pieceLen
+	for name, lie := range map[string]func(s *slot){
+		"beyond its length": func(s *slot) { *s.grown() = n + 1 },
+		"backwards":         func(s *slot) { *s.grown() = pieceLen - 1 },
+		"to another length": func(s *slot) { s.word++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, _, _ := alone(t)
+			in := &discard{t: t}
+			s := q.recv[rdma.Eager].slot
+			*s.grown() = pieceLen
+			s.word = 1<<32 | inPieces | n
+			moved, err := q.PollCQ(in)
+			require.NoError(t, err)
+			require.True(t, moved)
+			lie(s)
+			_, err = q.PollCQ(in)
+			require.ErrorIs(t, err, transport.ErrBroken)
+			require.Zero(t, in.n)
+		})
 	}
 }
 
@@ -206,6 +230,7 @@ func FuzzSegment(f *testing.F) {
 	in := unsafe.Sizeof(direction{})
 	f.Add(record(in+unsafe.Offsetof(direction{}.eager), 1<<32|100))
 	f.Add(record(in+unsafe.Offsetof(direction{}.bulk), 1<<32|maxBody))
+	f.Add(record(in+unsafe.Offsetof(direction{}.eager), 1<<32|inPieces|maxBody))
 	f.Add(record(unsafe.Offsetof(direction{}.heads), 3))
 	f.Add(append(record(unsafe.Offsetof(direction{}.active), 1), record(unsafe.Offsetof(direction{}.transfers)+32, 1<<20)...))
 	f.Add(record(unsafe.Offsetof(direction{}.grants), 1))

@@ -161,11 +161,12 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	}
 	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
 	if eager.ready() || bulk.ready() {
-		if !q.receive(in) {
+		ok := false
+		if moved, ok = q.receive(in); !ok {
 			return true, q.lied("it sent what is not a message")
 		}
-		moved = true
-	} else {
+	}
+	if !moved {
 		q.rest(rdma.Eager)
 		q.rest(rdma.Bulk)
 	}
@@ -183,28 +184,38 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	return moved, nil
 }
 
-// receive hands over what the lanes hold, within bounds. It is false when that
+// receive hands over what the lanes hold, within bounds. ok is false when that
 // cannot be.
-func (q *QueuePair) receive(in transport.Receiver) (ok bool) {
+func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
 	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
 	for n := 0; n < eagerSlots && eager.ready(); n++ {
-		if !eager.take(in, n) {
-			return false
+		more, ok := eager.take(in, n)
+		if !ok {
+			return false, false
 		}
+		if !more {
+			break
+		}
+		moved = true
 		if eager.due() {
 			q.tell(rdma.Eager)
 		}
 	}
 	start := bulk.dataHead
 	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
-		if !bulk.take(in, 0) {
-			return false
+		more, ok := bulk.take(in, 0)
+		if !ok {
+			return false, false
 		}
+		if !more {
+			break
+		}
+		moved = true
 		if bulk.due() {
 			q.tell(rdma.Bulk)
 		}
 	}
-	return true
+	return moved, true
 }
 
 // rest notes that a lane is empty, and tells the peer where it may turn back.

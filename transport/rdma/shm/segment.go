@@ -17,7 +17,9 @@ import (
 // The geometry of a segment, the same in all processes of a job.
 const (
 	maxBody    = 64 << 10
-	inlineLen  = 80 // bytes of body in a slot
+	wholeLen   = 4 << 10 // the longest body that never grows,
+	pieceLen   = 1 << 10 // and by how much others do
+	inlineLen  = 80      // bytes of body in a slot
 	slotLen    = 128
 	cellLen    = 1 << 10 // and beside it, in the eager lane
 	eagerSlots = 256
@@ -39,6 +41,10 @@ type slot struct {
 }
 
 const _ = -(unsafe.Sizeof(slot{}) ^ slotLen)
+
+// grown is how much is there of a body that grows. It has the slot's second line: the
+// receiver reads it while the sender writes, and the first has no more to say.
+func (s *slot) grown() *uint64 { return (*uint64)(unsafe.Pointer(&s.inline[firstLine])) }
 
 // A cell belongs to a slot and holds bodies that do not fit there. Two cells of
 // consecutive messages are never neighbours. See lane.cell.
