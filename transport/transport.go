@@ -17,6 +17,10 @@ import (
 // that networks can lay messages out in slots.
 const HeaderLen = 40
 
+// CountAt is where a header has eight bytes, little-endian, that are often one more than in
+// the message before, while nothing else of it changes. Networks may shorten headers by it.
+const CountAt = 24
+
 // An Addr names an endpoint: the network, a colon, and what that network needs
 // to find it, such as "tcp:127.0.0.1:4711" or "shm:/run/job/3.sock".
 type Addr string

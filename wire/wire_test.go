@@ -2,9 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport"
 )
 
 func TestHeaderSurvives(t *testing.T) {
@@ -86,4 +89,13 @@ func FuzzBodies(f *testing.F) {
 			same("stream ack", StreamAckLen, a.Put)
 		}
 	})
+}
+
+// A message is numbered where networks look for a count.
+func TestTheNumberIsTheCount(t *testing.T) {
+	h := Header{Kind: Eager, Seq: 0x0102030405060708}
+	var b [HeaderLen]byte
+	h.Put(b[:])
+	require.Len(t, b, transport.HeaderLen)
+	require.Equal(t, h.Seq, binary.LittleEndian.Uint64(b[transport.CountAt:]))
 }

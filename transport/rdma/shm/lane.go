@@ -52,9 +52,11 @@ func (d *directions) lanes(i int) [2]lane {
 
 // turned is the length in the word of a slot whose message is at the beginning of the next lap,
 // as is all that follows it. inPieces is set in the length of a body that grows: see slot.grown.
+// counted is set where the header is left out, as it is the one before but for its count.
 const (
 	turned   = 1<<32 - 1
 	inPieces = 1 << 31
+	counted  = 1 << 30
 )
 
 // grows says that the length n in a slot's word is that of a body that grows.
@@ -95,7 +97,9 @@ func (l *lane) room(pos, from uint64, n int) (b []byte, end uint64) {
 // A sendLane is the sender's end of a lane. What is not in the segment is private.
 type sendLane struct {
 	lane
-	ends []uint64 // by slot: up to where the ring of bytes was used behind it
+	ends  []uint64                  // by slot: up to where the ring of bytes was used behind it
+	last  [transport.HeaderLen]byte // of the message before, unless that was one of a stream
+	known bool                      // last is it
 
 	tail, dataTail uint64
 	head, dataHead uint64        // freed, as last read
@@ -138,15 +142,22 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.fullAt.Store(0)
 	}
 	l.ends[i] = end
-	if len(body) > wholeLen && !streams {
+	switch {
+	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
+		copy(s.first()[:], body)
+		release.Store64(&s.word, l.lapOf(l.tail)<<32|counted|uint64(len(body)))
+	case len(body) > wholeLen && !streams:
 		l.grow(s, header, room, body)
-	} else {
+	default:
 		copy(room, body)
 		copyHeader(&s.header, header)
 		release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	}
 	l.tail++
 	l.dataTail = end
+	if l.known = !streams; l.known {
+		copyHeader(&l.last, header)
+	}
 	if streams {
 		next := &l.slots[l.index(l.tail+slotsAhead)]
 		prefetchLines(&next.header[0], 1)
@@ -158,6 +169,17 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
+}
+
+// counts tells whether header is the last one but for its count.
+func (l *sendLane) counts(header *[transport.HeaderLen]byte) bool {
+	const _ = -(transport.HeaderLen ^ 40 | transport.CountAt ^ 24)
+	order, last := binary.LittleEndian, &l.last
+	return l.known && order.Uint64(header[24:]) == order.Uint64(last[24:])+1 &&
+		order.Uint64(header[0:]) == order.Uint64(last[0:]) &&
+		order.Uint64(header[8:]) == order.Uint64(last[8:]) &&
+		order.Uint64(header[16:]) == order.Uint64(last[16:]) &&
+		order.Uint64(header[32:]) == order.Uint64(last[32:])
 }
 
 // grow announces body with its first piece and copies the others then.
@@ -237,6 +259,9 @@ func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == 
 // firstLine is how much of a body in a slot lies in the first of its two lines.
 const firstLine = 64 - 8 - transport.HeaderLen
 
+// countedLen is that where the header is left out.
+const countedLen = 64 - 8
+
 // backlog is how many messages in a row were ready when it is likely that
 // backlogAhead more are: their sender is at work far ahead.
 const backlog, backlogAhead = 4, 4
@@ -253,6 +278,9 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 		return true, true
 	case grows(uint64(n)):
 		return l.takePieces(in, n&^inPieces)
+	case n > counted && n <= counted+countedLen:
+		l.takeCounted(in, n-counted)
+		return true, true
 	default:
 		return false, false
 	}
@@ -281,6 +309,20 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 	l.goTo(l.head+1, end)
 	in.Arrived(l.header[:], body)
 	return true, true
+}
+
+// takeCounted is take for a body of n bytes whose header is left out.
+func (l *recvLane) takeCounted(in transport.Receiver, n int) {
+	prefetchRead(&l.slots[l.index(l.head+1)].word)
+	count := l.header[transport.CountAt:]
+	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
+	body := in.Place(l.header[:], n)
+	if len(body) > n {
+		body = body[:n]
+	}
+	copy(body, l.slot.first()[:])
+	l.goTo(l.head+1, l.dataHead)
+	in.Arrived(l.header[:], body)
 }
 
 // takePieces is take for a body of n bytes that grows.

@@ -152,6 +152,56 @@ func TestFullAfterTurningBack(t *testing.T) {
 	}
 }
 
+// The header is left out of a message that has little room beside it where it is the one before
+// but for its count, and only there.
+func TestCountedHeaders(t *testing.T) {
+	near, far := pairOf(t)
+	header := func(first byte, count uint64) (h [transport.HeaderLen]byte) {
+		h[0], h[transport.HeaderLen-1] = first, 9
+		binary.LittleEndian.PutUint64(h[transport.CountAt:], count)
+		return h
+	}
+	for i, tt := range []struct {
+		header  [transport.HeaderLen]byte
+		length  int
+		streams bool
+		counted bool
+	}{
+		{header(1, 1), countedLen, false, false},
+		{header(1, 2), countedLen, false, true},
+		{header(1, 3), firstLine + 1, false, true},
+		{header(1, 4), firstLine, false, false},
+		{header(1, 5), countedLen + 1, false, false},
+		{header(1, 6), countedLen, false, true},
+		{header(1, 6), countedLen, false, false},
+		{header(1, 8), countedLen, false, false},
+		{header(2, 9), countedLen, false, false},
+		{header(2, 10), countedLen, true, false},
+		{header(2, 11), countedLen, false, false},
+		{header(2, 12), countedLen, false, true},
+		{header(2, 13), 2 * wholeLen, false, false},
+		{header(2, 14), countedLen, false, true},
+	} {
+		body := bytes.Repeat([]byte{byte(i + 1)}, tt.length)
+		posted, ok := near.send[rdma.Eager].post(&tt.header, body, tt.streams)
+		require.True(t, posted && ok)
+		require.Equal(t, tt.counted, far.recv[rdma.Eager].slot.word&counted != 0, "message %d", i)
+		in := &kept{}
+		moved, err := far.PollCQ(in)
+		require.NoError(t, err)
+		require.True(t, moved)
+		require.Equal(t, tt.header[:], in.header)
+		require.Equal(t, body, in.body)
+	}
+}
+
+// kept is the last message.
+type kept struct{ header, body []byte }
+
+func (k *kept) Place(_ []byte, n int) []byte { return make([]byte, n) }
+func (k *kept) Arrived(header, body []byte)  { k.header, k.body = bytes.Clone(header), body }
+func (k *kept) Pulled(uint64, error)         {}
+
 // A body that grows is taken by pieces; who has taken all that is there sleeps until it is whole.
 func TestABodyThatGrows(t *testing.T) {
 	near, far := pairOf(t)

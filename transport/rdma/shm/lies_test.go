@@ -60,7 +60,7 @@ func (d *discard) Arrived(_, _ []byte)        { d.n++ }
 func (d *discard) Pulled(_ uint64, err error) { d.pulled = append(d.pulled, err) }
 
 func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
-	for _, n := range []uint64{maxBody + 1, turned - 1, inPieces, inPieces + wholeLen, inPieces + maxBody + 1} {
+	for _, n := range []uint64{maxBody + 1, turned - 1, counted, counted + countedLen + 1, inPieces, inPieces + wholeLen, inPieces + maxBody + 1} {
 		q, _, _ := alone(t)
 		var watch sync.WaitGroup
 		watch.Go(q.watch)
