@@ -42,9 +42,7 @@ func (o *outLane) pushSealed() (moved bool, err error) {
 // back and with so much of the body that the records of the rest are full.
 func (o *outLane) passSealed(m transport.Message) error {
 	o.whole = prefixLen + len(m.Body)
-	if o.buf == nil {
-		o.buf = make([]byte, holdLen)
-	}
+	o.readyBuf()
 	for o.left < o.whole || o.end > 0 {
 		if _, err := o.sealed.wire.push(); err != nil {
 			return err

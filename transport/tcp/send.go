@@ -15,10 +15,9 @@ import (
 const prefixLen = 4 + transport.HeaderLen
 
 const (
-	smallBody = 8 << 10  // up to which a body is copied to leave with others
-	aloneBody = 1 << 10  // up to which it is also where there are none
-	holdLen   = 64 << 10 // what can be held back
-	holdMost  = 32 << 10 // is not held back until Flush
+	smallBody = 8 << 10   // up to which a body is copied to leave with others
+	aloneBody = 1 << 10   // up to which it is also where there are none
+	holdLen   = 128 << 10 // what can be held back; half of it is not held until Flush
 )
 
 // An outLane is what leaves through one socket. Conn.out guards it, but for
@@ -26,7 +25,7 @@ const (
 type outLane struct {
 	fd         int
 	sealed     *sealed // what to write to instead; nil in clear
-	buf        []byte  // holdLen long once it is used
+	buf        []byte  // what is held back; nil until something is
 	start, end int     // buf[start:end] is held back
 	left       int     // bytes of a large message's frame that have left; it is not whole
 	whole      int     // that frame's length; 0: there is none
@@ -72,9 +71,7 @@ func (o *outLane) holds(m transport.Message) bool {
 // hold copies a small message.
 func (o *outLane) hold(m transport.Message) error {
 	n := prefixLen + len(m.Body)
-	if o.buf == nil {
-		o.buf = make([]byte, holdLen)
-	}
+	o.readyBuf()
 	if len(o.buf)-o.end < n {
 		if _, err := o.push(); err != nil {
 			return err
@@ -91,11 +88,22 @@ func (o *outLane) hold(m transport.Message) error {
 	putPrefix(b, m)
 	copy(b[prefixLen:], m.Body)
 	o.end += n
-	if o.end-o.start >= holdMost {
+	if o.end-o.start >= len(o.buf)/2 {
 		_, err := o.push()
 		return err
 	}
 	return nil
+}
+
+// readyBuf makes buf. Within TLS what is held back leaves as one batch.
+func (o *outLane) readyBuf() {
+	switch {
+	case o.buf != nil:
+	case o.sealed != nil:
+		o.buf = make([]byte, batchLen)
+	default:
+		o.buf = make([]byte, holdLen)
+	}
 }
 
 func putPrefix(b []byte, m transport.Message) {
