@@ -282,3 +282,30 @@ func TestAPeerThatOnlyTurnsBack(t *testing.T) {
 	liar.Wait()
 	require.Zero(t, in.n)
 }
+
+// Who falls asleep needs a barrier again after many polls that found messages, and not before.
+func TestDrowsyUntilLively(t *testing.T) {
+	near, far := pairOf(t)
+	in := &collector{t: t}
+	n := uint64(0)
+	exchange := func() {
+		var header [transport.HeaderLen]byte
+		binary.LittleEndian.PutUint64(header[:], n)
+		require.NoError(t, near.PostSend(rdma.Eager, &header, nil))
+		n++
+		for range 2 { // the message, then nothing
+			_, err := far.PollCQ(in)
+			require.NoError(t, err)
+		}
+	}
+	sleeping := &near.out.sleeping
+	require.EqualValues(t, awake, sleeping.Load())
+	far.NotifyCQ(func() {})
+	require.EqualValues(t, asleep, sleeping.Load())
+	for range lively - 1 {
+		exchange()
+		require.EqualValues(t, drowsy, sleeping.Load())
+	}
+	exchange()
+	require.EqualValues(t, awake, sleeping.Load())
+}

@@ -50,6 +50,7 @@ type QueuePair struct {
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
+	stirred       uint32 // polls that found messages
 	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
@@ -121,7 +122,10 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if q.fences {
 		q.fence.Add(1)
 	}
-	if q.out.sleeping.Load() != 0 {
+	if how := q.out.sleeping.Load(); how != awake {
+		if how == drowsy {
+			q.fence.Add(1)
+		}
 		q.wakePeer()
 	}
 	runtime.KeepAlive(q)
@@ -138,7 +142,7 @@ func (q *QueuePair) streams() bool {
 }
 
 func (q *QueuePair) wakePeer() {
-	if q.out.sleeping.CompareAndSwap(1, 0) {
+	if q.out.sleeping.Load() == asleep && q.out.sleeping.CompareAndSwap(asleep, drowsy) {
 		q.raw.Write(ring)
 	}
 }
@@ -165,6 +169,9 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 		if moved, ok = q.receive(in); !ok {
 			return true, q.lied("it sent what is not a message")
 		}
+		if moved {
+			q.stir()
+		}
 	}
 	if !moved {
 		q.rest(rdma.Eager)
@@ -182,6 +189,16 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	}
 	runtime.KeepAlive(q)
 	return moved, nil
+}
+
+// lively is after how many polls that found messages the queue pair is no longer drowsy.
+const lively = 64
+
+// stir counts a poll that found messages.
+func (q *QueuePair) stir() {
+	if q.stirred++; q.stirred%lively == 0 && q.in.sleeping.Load() == drowsy {
+		q.in.sleeping.CompareAndSwap(drowsy, awake)
+	}
 }
 
 // receive hands over what the lanes hold, within bounds. ok is false when that
@@ -252,12 +269,11 @@ func (q *QueuePair) NotifyCQ(wake func()) {
 	q.mu.Lock()
 	q.wake = wake
 	q.mu.Unlock()
-	q.in.sleeping.Store(1)
-	if !q.fences {
+	if q.in.sleeping.Swap(asleep) == awake && !q.fences {
 		barrier.HeavyGlobal()
 	}
 	if q.due() {
-		q.in.sleeping.Store(0)
+		q.in.sleeping.Store(drowsy)
 		q.fire()
 	}
 	runtime.KeepAlive(q)

@@ -70,7 +70,7 @@ type direction struct {
 	bulk      [bulkSlots]slot
 	grants    [maxRegions]grant // sender, but for the counts in them
 
-	sleeping  word    // receiver: 1 asks for the doorbell; the sender clears it
+	sleeping  word    // receiver: awake, asleep or drowsy; the sender makes drowsy of asleep
 	heads     [2]word // receiver: slots it has freed, by lane
 	wanted    word    // sender: bits of the lanes in which it waits for room
 	active    word    // receiver: bits of the transfers that are open
@@ -80,6 +80,15 @@ type direction struct {
 }
 
 const _ = -(unsafe.Sizeof(direction{}) % pageLen) // whole pages
+
+// What sleeping says of a receiver. A barrier, with which one that is awake falls asleep,
+// costs as much as many short messages: where there are few between two of them, who
+// sends has the fence instead.
+const (
+	awake  = iota // it polls
+	asleep        // it asks for the doorbell
+	drowsy        // it may be asleep soon: who has sent fences before it looks
+)
 
 // directions of a segment: from who connected to who accepted, and back.
 type directions [2]direction
