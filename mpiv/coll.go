@@ -107,7 +107,16 @@ func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	return s
 }
 
-// send sends data to rank to of the Comm, in the standard mode.
+// trySend sends data to rank to of the Comm if that can be done at once, as short data
+// nearly always can: not while the rank holds too much that nobody there has asked for.
+func (s *series) trySend(data []byte, to int) bool {
+	m := s.m
+	m.Peer = s.c.world(to)
+	return s.c.box.TrySend(m, data)
+}
+
+// send sends data to rank to of the Comm, in the standard mode: it may wait until that rank
+// receives.
 func (s *series) send(data []byte, to int) error {
 	m := s.m
 	m.Peer = s.c.world(to)
@@ -154,10 +163,7 @@ func (s *series) sent(r engine.Request, to int) error {
 
 // sendrecv sends data to one rank while it receives into from another.
 func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
-	if s.small(data) {
-		if err := s.send(data, to); err != nil {
-			return err
-		}
+	if s.small(data) && s.trySend(data, to) {
 		return s.recv(into, from)
 	}
 	r := s.irecv(into, from)
@@ -336,8 +342,8 @@ func (w *window) wait() error {
 	return w.err
 }
 
-// small tells whether data is so short that a send does not wait for its
-// receiver: then it goes at once.
+// small tells whether data is so short that a send goes at once, unless trySend is false:
+// ranks that send to each other may not both wait for that.
 func (s *series) small(data []byte) bool { return len(data) <= eagerLen }
 
 // eagerLen is what every way between two ranks sends without waiting.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/mpiv/mpiv/internal/engine"
 )
 
 // testSizes are all up to 9, so that every remainder of a power of two occurs,
@@ -361,5 +364,66 @@ func TestBarrierHoldsEverybody(t *testing.T) {
 			_, err := r.Wait(ctx)
 			return err
 		})
+	}
+}
+
+// Collectives end also while ranks hold so many messages that nobody has asked for that their
+// peers must ask before they send any more, even a short one.
+func TestCollectivesAmongRanksThatHoldMuch(t *testing.T) {
+	const unasked, tag = 100, 7
+	for _, layout := range [][]int{{1, 1}, {1, 1, 1, 1}, {2, 1, 2}} {
+		for _, cfg := range []engine.Config{{Unexpected: 64 << 10}, {Unexpected: 64 << 10, Shared: true}, {Unexpected: 64 << 10, Crowded: true}} {
+			t.Run(fmt.Sprintf("%v crowded %v shared %v", layout, cfg.Crowded, cfg.Shared), func(t *testing.T) {
+				runProcessesAs(t, cfg, layout, func(ctx context.Context, c *Comm) error {
+					ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+					defer stop()
+					me, size := c.Rank(), c.Size()
+					body, into := make([]byte, 4<<10), make([]byte, 4<<10)
+					var sends []Request
+					for peer := range size {
+						for range unasked {
+							if peer != me {
+								sends = append(sends, Isend(c, body, peer, tag))
+							}
+						}
+					}
+					time.Sleep(10 * time.Millisecond) // they arrive
+					one, all := []int64{int64(me)}, make([]int64, size)
+					own := make([]int64, size)
+					for _, collective := range []struct {
+						name string
+						do   func() error
+					}{
+						{"Barrier", func() error { return Barrier(ctx, c) }},
+						{"Bcast", func() error { return Bcast(ctx, c, own, 0) }},
+						{"Gather", func() error { return Gather(ctx, c, one, all, 0) }},
+						{"Scatter", func() error { return Scatter(ctx, c, own, one[:1], 0) }},
+						{"Allgather", func() error { return Allgather(ctx, c, one, all) }},
+						{"Alltoall", func() error { return Alltoall(ctx, c, own, all) }},
+						{"Reduce", func() error { return Reduce(ctx, c, own, all, Sum, 0) }},
+						{"Allreduce", func() error { return Allreduce(ctx, c, own, all, Sum) }},
+						{"ReduceScatterBlock", func() error { return ReduceScatterBlock(ctx, c, own, one, Sum) }},
+						{"Scan", func() error { return Scan(ctx, c, own, all, Sum) }},
+						{"Exscan", func() error { return Exscan(ctx, c, own, all, Sum) }},
+						{"Split", func() error { _, err := Split(ctx, c, me%2, me); return err }},
+					} {
+						if err := collective.do(); err != nil {
+							return fmt.Errorf("%s: %w", collective.name, err)
+						}
+					}
+					for peer := range size {
+						for range unasked {
+							if peer == me {
+								continue
+							}
+							if _, err := Recv(ctx, c, into, peer, tag); err != nil {
+								return err
+							}
+						}
+					}
+					return Waitall(ctx, sends, nil)
+				})
+			})
+		}
 	}
 }

@@ -20,7 +20,8 @@ type Status struct {
 
 // Send sends data to rank to of c, with a tag of 0 … MaxTag. It returns when
 // data may be used again. Up to a length that depends on the way to the rank
-// that is at once; a longer message waits for its receive.
+// that is at once; a longer message waits for its receive, and so does any while the rank
+// holds more than 4 MiB that it has not received.
 //
 // Messages between two ranks on one Comm that match the same receives are
 // received in the order of their sending. MPI-4.0, "Blocking Send Operation".
