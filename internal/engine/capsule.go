@@ -26,7 +26,7 @@ type StreamState struct {
 	Got    uint64   // number of the last from it
 	Offers []uint64 // numbers of those from it of which the body has not come, ascending
 	Log    []Logged // messages to it that are not stable, in order,
-	Past   [][]byte //   and those of level "crashes" that were sent with their bodies: records of the log
+	Past   [][]byte //   and those that were sent with their bodies: records of the log
 }
 
 // A Logged message is kept until it is stable.
@@ -195,18 +195,10 @@ func (b *Box) resume(st *StreamState) {
 		x.header, x.body = m.Header, m.Body
 		x.header.Epoch = b.e.Epoch()
 		x.env = wire.Envelope{Length: uint64(len(m.Body))}
-		if l.firmLocked() && x.header.Kind != wire.Offer {
-			l.enqueue(x)
-			continue
-		}
 		l.keep(x)
-		if !l.replay {
-			l.enqueue(x)
-		}
 	}
-	if l.replay {
-		l.logs(s, s.past.size)
-		l.repeat(s, s.acked)
+	l.logs(s, s.past.size)
+	if l.repeat(s, s.acked); l.replay || l.queue.head != nil {
 		l.want()
 	}
 	l.pump()

@@ -251,6 +251,7 @@ func (l *link) bury(boxes []*Box) {
 					l.endEntry(s.head)
 					l.unkeep(s.head, nil)
 				}
+				s.past.forget(&l.chunks, s.sent)
 				s.offers, s.again, s.acked = nil, nil, s.sent
 			}
 		})

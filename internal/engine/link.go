@@ -21,10 +21,10 @@ const (
 	eagerRecorded = 64 << 10  // where it is recorded, too, in chunks of about that length
 )
 
-// lendLen is from which length on the log of eager messages has no copy of what
-// a non-blocking send was given: the request is not done before the message is
-// stable.
-const lendLen = 16 << 10
+// copyMost is up to which length an eager message is copied into the log. Of a longer one
+// the log has what a non-blocking send was given: the request is not done before the
+// message is stable.
+const copyMost = 16 << 10
 
 // A link is the way to one other process: a connection, or none yet or for the
 // moment; what waits to be sent; and the log of what is sent and not stable.
@@ -130,10 +130,10 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 			l.broken = err
 		}
 	case l.full():
-	case l.replay:
+	case l.recordsLocked(len(body)):
 		l.sendRecorded(s, b, m, body, flush)
 		sent = true
-	case !flush && len(body) >= lendLen:
+	case !flush && len(body) > copyMost:
 	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
@@ -156,7 +156,11 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	return sent
 }
 
-// sendRecorded sends body at level "crashes", now or as soon as the connection takes it.
+// recordsLocked tells whether an eager message with n bytes is kept as a record, and there
+// is room for it.
+func (l *link) recordsLocked(n int) bool { return l.replay || n <= copyMost && l.fits(logCost(n)) }
+
+// sendRecorded sends body and records it, now or as soon as the connection takes it.
 func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) {
 	seq := s.sent + 1
 	wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), seq)
@@ -466,11 +470,14 @@ func (l *link) pumpOne() bool {
 	case x.retracting:
 		l.retract(x)
 	case x.repeats:
-		l.freeEntry(x)
+		s, n := x.stream, x.header.Seq
+		if l.freeEntry(x); l.firmLocked() && s.past.lent == 0 {
+			l.acknowledged(s, n) // as below
+		}
 	case x.kept && x.header.Kind != wire.Offer && l.firmLocked():
 		l.acknowledged(x.stream, x.header.Seq) // it was kept for another connection; over this one nobody acknowledges it
 	case !x.kept:
-		if l.replay {
+		if !l.firmLocked() {
 			l.record(x.stream, x.header.Seq, x.body)
 		}
 		o := x.op
@@ -492,23 +499,15 @@ func (l *link) admit(x *entry) bool {
 		l.keep(x)
 		return true
 	}
-	if l.firmLocked() || l.replay {
+	if l.firmLocked() || l.recordsLocked(len(x.body)) {
 		return true
 	}
 	if !l.fits(x.cost()) {
 		return false
 	}
-	if len(x.body) >= lendLen {
-		x.lent = true
-		x.header.Flags |= wire.AckSoon
-		l.keep(x)
-		return true
-	}
-	l.own(x, x.body)
+	x.lent = true
+	x.header.Flags |= wire.AckSoon
 	l.keep(x)
-	o := x.op
-	x.op, o.entry = nil, nil
-	o.finish()
 	return true
 }
 

@@ -31,7 +31,7 @@ func (e *Engine) Link(process int) LinkInfo {
 	defer l.mu.Unlock()
 	return LinkInfo{
 		Conn: l.conn, Generation: l.generation, Lost: l.why, Firm: l.firmLocked(), Wanted: l.conn == nil && l.wanted,
-		Outstanding: l.kept > 0 || l.replay && l.logged > 0 || l.queue.head != nil || len(l.bulk) > 0 || len(l.parts) > 0 || l.ctl.size() > 0,
+		Outstanding: l.kept > 0 || l.logged > 0 || l.queue.head != nil || len(l.bulk) > 0 || len(l.parts) > 0 || l.ctl.size() > 0,
 		Backlog:     l.stuck != stuckNone || len(l.bulk) > 0,
 		Drained:     l.drained, Heard: atomic.LoadUint64(&l.heard), PeerPace: l.peerPace, PeerPaces: l.peerPaces,
 	}

@@ -9,25 +9,28 @@ import (
 	"github.com/mpiv/mpiv/wire"
 )
 
-// At level "crashes" a message is kept until a snapshot of its receiver covers it, long
-// after it was sent. Such are most of a log, so they are no entries, but bytes in a row:
-// nothing for the garbage collector to look at, and next to nothing to write.
+// A message that was sent with its body is kept until it is acknowledged, or at level
+// "crashes" until a snapshot of its receiver covers it, long after it was sent. Such are
+// most of a log, so they are no entries, but bytes in a row: nothing for the garbage
+// collector to look at, and next to nothing to write.
 
-// A past is the messages of a stream that were sent with their bodies and that no
-// snapshot covers, in order. Guarded as the stream's sending half.
+// A past is the messages of a stream that were sent with their bodies and are kept, in
+// order. Guarded as the stream's sending half.
 type past struct {
 	head, tail *chunk
 	size       int    // bytes of all
 	lent       int    // entries whose bodies are in chunks
 	unlent     *chunk // covered, but for such entries' sake
+	spare      *chunk // to begin with when there is none
 }
 
 // A chunk is records, one after the other: the length of a body, a header, a body. A
-// header that is as the one before, but for the next number, is left out; that of the
-// first record that is kept never is.
+// header that is as the one before, but for the next number, is left out.
 type chunk struct {
 	buf     []byte
 	from    int    // what is before that is covered
+	lead    []byte // the header of the first record that is not, if that is left out,
+	before  uint64 //   and the number of the message before
 	header  int    // where the last header is
 	last    uint64 // number of the newest message in it
 	spilled bool   // buf is of the Spill
@@ -37,6 +40,9 @@ type chunk struct {
 // kept is the records that are not covered.
 func (c *chunk) kept() []byte { return c.buf[c.from:len(c.buf):len(c.buf)] }
 
+// walk goes over those.
+func (c *chunk) walk() walk { return walk{rest: c.kept(), header: c.lead, seq: c.before} }
+
 // keptTo is those of them up to number n.
 func (c *chunk) keptTo(n uint64) []byte {
 	all := c.kept()
@@ -44,10 +50,27 @@ func (c *chunk) keptTo(n uint64) []byte {
 		return all
 	}
 	to := 0
-	for w := (walk{rest: all}); w.next() && w.seq <= n; {
+	for w := c.walk(); w.next() && w.seq <= n; {
 		to = w.end
 	}
 	return all[:to:to]
+}
+
+// parts is keptTo, in such parts that the first header is not left out.
+func (c *chunk) parts(n uint64) [][]byte {
+	some := c.keptTo(n)
+	switch {
+	case len(some) == 0:
+		return nil
+	case c.lead == nil:
+		return [][]byte{some}
+	}
+	w := c.walk()
+	w.next()
+	record := make([]byte, recordLen)
+	putHeader(record, w.header, len(w.body))
+	binary.LittleEndian.PutUint64(record[shortLen+seqAt:], w.seq)
+	return [][]byte{record, some[shortLen:]}
 }
 
 const (
@@ -94,6 +117,11 @@ func putHeader(record, header []byte, body int) {
 
 // grow adds a chunk with room for n bytes.
 func (p *past) grow(free *freeChunks, n int) *chunk {
+	if c := p.spare; c != nil && p.tail == nil && n <= cap(c.buf) {
+		p.spare = nil
+		p.append(c)
+		return c
+	}
 	size := chunkFirst
 	if p.tail != nil {
 		size = min(4*cap(p.tail.buf), chunkMost)
@@ -112,12 +140,11 @@ func (p *past) append(c *chunk) {
 	p.tail = c
 }
 
-// forget drops the messages up to number n, and tells how many bytes that were. It may be
-// less than none: a header that was left out is needed now.
+// forget drops the messages up to number n, and tells how many bytes that were.
 func (p *past) forget(free *freeChunks, n uint64) (dropped int) {
 	for c := p.head; c != nil; c = p.head {
 		if c.last > n {
-			dropped += p.forgetSome(c, n)
+			dropped += c.forget(n)
 			break
 		}
 		dropped += len(c.kept())
@@ -130,43 +157,29 @@ func (p *past) forget(free *freeChunks, n uint64) (dropped int) {
 	return dropped
 }
 
-// forgetSome does that in the first chunk, of which some stays.
-func (p *past) forgetSome(c *chunk, n uint64) (dropped int) {
-	was := len(c.kept())
-	w := walk{rest: c.kept()}
+// forget does that in a chunk of which some stays.
+func (c *chunk) forget(n uint64) (dropped int) {
+	w := c.walk()
 	for w.next() && w.seq <= n {
 	}
-	at := c.from + w.end - len(w.body)
-	if !w.short {
-		c.from = at - recordLen
-		return was - len(c.kept())
+	dropped = w.end - w.len()
+	c.from += dropped
+	if c.lead = nil; w.short {
+		c.lead, c.before = w.header, w.seq-1
 	}
-	header := [wire.HeaderLen]byte(w.header)
-	binary.LittleEndian.PutUint64(header[seqAt:], w.seq)
-	if p.lent == 0 { // the header takes the place of what is covered
-		c.from = at - recordLen
-	} else {
-		p.head = &chunk{buf: make([]byte, recordLen+len(c.buf)-at), last: c.last, next: c.next}
-		if copy(p.head.buf[recordLen:], c.buf[at:]); c.header >= at {
-			p.head.header = c.header - at + recordLen
-		}
-		if p.tail == c {
-			p.tail = p.head
-		}
-		c.next, p.unlent = p.unlent, c
-		c = p.head
-	}
-	putHeader(c.buf[c.from:], header[:], len(w.body))
-	c.header = max(c.header, c.from+shortLen)
-	return was - len(c.kept())
+	return dropped
 }
 
 // free gives back a chunk that is covered.
 func (p *past) free(free *freeChunks, c *chunk) {
-	if p.lent == 0 {
-		free.put(c)
-	} else {
+	switch {
+	case p.lent > 0:
 		c.next, p.unlent = p.unlent, c
+	case p.head == nil && cap(c.buf) < chunkMost && !c.spilled:
+		*c = chunk{buf: c.buf[:0]}
+		p.spare = c
+	default:
+		free.put(c)
 	}
 }
 
@@ -186,7 +199,9 @@ func (p *past) first() (uint64, bool) {
 	if p.head == nil {
 		return 0, false
 	}
-	return firstOf(p.head.kept()), true
+	w := p.head.walk()
+	w.next()
+	return w.seq, true
 }
 
 // newest is the newest message, of a body of n bytes.
@@ -203,7 +218,7 @@ func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
 			if c.last <= n {
 				continue
 			}
-			for w := (walk{rest: c.kept()}); w.next(); {
+			for w := c.walk(); w.next(); {
 				if w.seq > n && !yield(headerOf(w.header, w.seq), w.body) {
 					return
 				}
@@ -212,13 +227,10 @@ func (p *past) after(n uint64) iter.Seq2[wire.Header, []byte] {
 	}
 }
 
-// records is those up to number n.
+// records is those up to number n, in parts.
 func (p *past) records(n uint64) (parts [][]byte) {
 	for c := p.head; c != nil; c = c.next {
-		part := c.keptTo(n)
-		if len(part) > 0 {
-			parts = append(parts, part)
-		}
+		parts = append(parts, c.parts(n)...)
 		if c.last > n {
 			break
 		}
@@ -281,6 +293,14 @@ func (w *walk) next() bool {
 	return true
 }
 
+// len is that of the record.
+func (w *walk) len() int {
+	if w.short {
+		return shortLen + len(w.body)
+	}
+	return recordLen + len(w.body)
+}
+
 // firstOf is the number of the first of some records.
 func firstOf(records []byte) uint64 { return binary.LittleEndian.Uint64(records[shortLen+seqAt:]) }
 
@@ -308,7 +328,7 @@ func (f *freeChunks) take(n int) *chunk {
 			return &chunk{buf: b[:0], spilled: true}
 		}
 	}
-	if k := len(f.list) - 1; n == chunkMost && k >= 0 {
+	if k := len(f.list) - 1; n <= chunkMost && k >= 0 {
 		c := f.list[k]
 		f.list = f.list[:k]
 		f.bytes -= chunkMost

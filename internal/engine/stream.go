@@ -22,7 +22,7 @@ type stream struct {
 	sent       uint64 // number of the last message to the peer
 	acked      uint64 // all to this number are stable
 	head, tail *entry // those that are not, in order, linked by snext;
-	past       past   //   but for those that were sent with their bodies, at level "crashes"
+	past       past   //   but for those that are records
 
 	got   uint64        // number of the last message from the peer
 	sums  sums          // of the last messages from the peer, at level "crashes"

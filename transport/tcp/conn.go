@@ -223,11 +223,12 @@ func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) 
 			return moved, io.EOF
 		}
 		moved = true
+		l.behind = n == len(body)+len(buf)
 		l.filled(n)
 		if err := c.deliver(l, in); err != nil {
 			return true, err
 		}
-		if n < len(body)+len(buf) || !c.alive() {
+		if !l.behind || !c.alive() {
 			break // that was all, for now
 		}
 		budget -= n

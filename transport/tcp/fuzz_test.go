@@ -67,6 +67,7 @@ func FuzzFrames(f *testing.F) {
 			n := copy(body, stream[:min(piece, len(stream))])
 			n += copy(buf, stream[n:min(max(piece, n), len(stream))])
 			stream = stream[n:]
+			l.behind = n == len(body)+len(buf)
 			l.filled(n)
 			for more := true; more && err == nil; {
 				more, err = l.deliver(in)

@@ -10,9 +10,13 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// longBody is from which length on bodies are read into their places: with the end of
-// one comes the prefix of the next, and no more. Shorter ones come many at a time, and are copied.
-const longBody = 12 << 10
+// Short bodies come many at a time, and are copied. Others are read into their places: with
+// the end of one comes the prefix of the next, and no more. But while more has come than
+// is read even those of middle length come with others: a copy costs less than a call.
+const (
+	longBody    = 12 << 10 // from which length on a body is not short
+	longestBody = 24 << 10 // up to which it may come with others
+)
 
 var errLength = errors.New("a frame is longer than any can be")
 
@@ -28,7 +32,8 @@ type inLane struct {
 
 	// The message of which a part has come, if size ≥ 0. Then buf is empty.
 	size   int
-	long   bool // its body, or that of the last
+	length int  // of its body, or that of the last
+	behind bool // the last read took all that it had room for
 	got    int  // bytes of the body that have come, dropped ones included
 	place  []byte
 	header [transport.HeaderLen]byte
@@ -50,10 +55,15 @@ func (l *inLane) room() (body, buf []byte) {
 	if l.size >= 0 && l.got < len(l.place) {
 		body = l.place[l.got:]
 	}
-	if drops := l.size > len(l.place); l.long && !drops && l.sealed == nil && l.end < prefixLen {
+	if drops := l.size > len(l.place); l.alone() && !drops && l.end < prefixLen {
 		return body, l.buf[l.end:prefixLen]
 	}
 	return body, l.buf[l.end:]
+}
+
+// alone tells whether bodies like the last are read without what comes after them.
+func (l *inLane) alone() bool {
+	return l.sealed == nil && l.length >= longBody && !(l.behind && l.length <= longestBody)
 }
 
 // filled says that the first n bytes of room are there.
@@ -93,7 +103,7 @@ func (l *inLane) deliver(in transport.Receiver) (bool, error) {
 		return false, errLength
 	}
 	n := int(size)
-	l.long = n >= longBody
+	l.length = n
 	header, rest := b[4:prefixLen:prefixLen], b[prefixLen:]
 	if len(rest) < n {
 		copy(l.header[:], header)

@@ -15,7 +15,8 @@ import (
 const prefixLen = 4 + transport.HeaderLen
 
 const (
-	smallBody = 8 << 10   // up to which a body is copied to leave with others
+	smallBody = 16 << 10  // up to which a body is copied to leave with others,
+	smallSeal = 8 << 10   // and within TLS
 	aloneBody = 1 << 10   // up to which it is also where there are none
 	holdLen   = 128 << 10 // what can be held back; half of it is not held until Flush
 )
@@ -64,7 +65,10 @@ func (o *outLane) send(m transport.Message) (err error) {
 
 // holds tells whether m is to leave with others. What has begun to leave goes on as it began.
 func (o *outLane) holds(m transport.Message) bool {
-	alone := m.Last && o.start == o.end && o.sealed == nil
+	if o.sealed != nil {
+		return o.whole == 0 && len(m.Body) <= smallSeal
+	}
+	alone := m.Last && o.start == o.end
 	return o.whole == 0 && len(m.Body) <= smallBody && !(alone && len(m.Body) > aloneBody)
 }
 
