@@ -48,6 +48,9 @@ type Message struct {
 	Bulk bool
 	// Last says that Flush follows: there is nothing that could leave with this one.
 	Last bool
+	// Lasting says that Body stays as it is until the peer has said that it came, or the
+	// connection is closed: a Lender need not copy it.
+	Lasting bool
 }
 
 // An Endpoint is a process's presence on a network. All methods may be called
@@ -124,6 +127,14 @@ type Receiver interface {
 // An Assisted Conn has goroutines of its own that move its bytes. Who polls it
 // without a pause keeps the cores from them.
 type Assisted interface{ Assisted() }
+
+// A Lender is a Conn that may hold a Lasting body back where it is.
+type Lender interface {
+	// Lends tells whether it does.
+	Lends() bool
+	// Lent tells whether one has not left yet.
+	Lent() bool
+}
 
 // A Ticket is what the peer needs to pull a body; opaque to all but the
 // transport.

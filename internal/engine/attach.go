@@ -114,6 +114,10 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	l.generation = generation
 	l.conn, l.stable = conn, conn.Stable()
 	l.puller, _ = conn.(transport.Puller)
+	l.copies = copyMost
+	if l.lender, _ = conn.(transport.Lender); l.lender != nil && l.lender.Lends() {
+		l.copies = copyLend
+	}
 	l.eager = min(eagerSent, conn.MaxBody())
 	switch {
 	case l.puller != nil:
@@ -148,7 +152,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 // one, and what had begun to arrive is expected again. Polling and mu are held.
 func (l *link) detach() {
 	l.conn.Close()
-	l.conn, l.puller, l.stuck, l.broken, l.bad = nil, nil, stuckNone, nil, nil
+	l.conn, l.puller, l.lender, l.stuck, l.broken, l.bad = nil, nil, nil, stuckNone, nil, nil
 	l.pressed = false
 	for _, o := range l.pulls {
 		if o != nil {

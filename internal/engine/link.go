@@ -21,10 +21,13 @@ const (
 	eagerRecorded = 64 << 10  // where it is recorded, too, in chunks of about that length
 )
 
-// copyMost is up to which length an eager message is copied into the log. Of a longer one
-// the log has what a non-blocking send was given: the request is not done before the
-// message is stable.
-const copyMost = 16 << 10
+// Up to which length an eager message is copied into the log. Of a longer one the log has
+// what a non-blocking send was given: the request is not done before the message is
+// stable, or its sender has waited so long that it goes to sleep.
+const (
+	copyMost = 16 << 10
+	copyLend = 4 << 10 // where the connection needs no copy either
+)
 
 // A link is the way to one other process: a connection, or none yet or for the
 // moment; what waits to be sent; and the log of what is sent and not stable.
@@ -39,10 +42,12 @@ type link struct {
 	mu         lock.Mutex // guards what follows, up to the receiving half
 	conn       transport.Conn
 	puller     transport.Puller // conn, if it is one
+	lender     transport.Lender // conn, if it lends
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged,
 	replay     bool             //   or until a snapshot covers them
-	eager      int              // longest eager message
+	eager      int              // longest eager message,
+	copies     int              //   and the longest of which the log has a copy in any case
 	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
 	dialing    bool             // this process dials the other
@@ -105,7 +110,7 @@ const (
 )
 
 func newLink(e *Engine, process int) *link {
-	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.SaveBytes, eager: eagerPulled,
+	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.SaveBytes, eager: eagerPulled, copies: copyMost,
 		chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
 }
 
@@ -133,7 +138,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	case l.recordsLocked(len(body)):
 		l.sendRecorded(s, b, m, body, flush)
 		sent = true
-	case !flush && len(body) > copyMost:
+	case !flush && len(body) > l.copies:
 	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
@@ -158,7 +163,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 
 // recordsLocked tells whether an eager message with n bytes is kept as a record, and there
 // is room for it.
-func (l *link) recordsLocked(n int) bool { return l.replay || n <= copyMost && l.fits(logCost(n)) }
+func (l *link) recordsLocked(n int) bool { return l.replay || n <= l.copies && l.fits(logCost(n)) }
 
 // sendRecorded sends body and records it, now or as soon as the connection takes it.
 func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) {
@@ -258,7 +263,10 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
-	l.pump()
+	more := kind == wire.Eager && len(body) > l.copies // it would be sent by sendNow, but that it is lent
+	if l.pumpAnd(!more); more && l.conn != nil && !l.stable {
+		l.flush(false)
+	}
 	l.mu.Unlock()
 	return r, true
 }
@@ -357,7 +365,7 @@ func (l *link) unkeep(x, before *entry) {
 
 // transmit hands x to the connection. last: see transport.Message.
 func (l *link) transmit(x *entry, last bool) error {
-	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last}
+	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last, Lasting: x.lent && l.lender != nil}
 	if l.stuck != stuckQueue && l.keeps && !l.stable {
 		x.header.Ack = x.stream.acks.Load()
 	}
@@ -404,7 +412,10 @@ func (l *link) flush(now bool) {
 // pump sends what can be sent now of what waits, in order: control messages
 // before others, and neither behind bodies in parts. True if the connection would
 // take more.
-func (l *link) pump() (goesOn bool) {
+func (l *link) pump() (goesOn bool) { return l.pumpAnd(true) }
+
+// pumpAnd is pump for a caller who may want to flush later.
+func (l *link) pumpAnd(flush bool) (goesOn bool) {
 	if l.conn == nil || l.broken != nil {
 		return false
 	}
@@ -415,7 +426,7 @@ func (l *link) pump() (goesOn bool) {
 		l.heldSince = time.Time{}
 	}
 	goesOn = l.pumpBulk()
-	if !l.stable {
+	if !l.stable && flush {
 		l.flush(true)
 	}
 	more := l.held || l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
@@ -624,6 +635,22 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	if o != nil {
 		o.entry = nil
 		o.finish()
+	}
+}
+
+// copyLent copies what the log has of s only as the buffers of sends, so that these are done.
+// Not while the connection, too, has some of it yet.
+func (l *link) copyLent(s *stream) {
+	if l.lender != nil && l.lender.Lent() {
+		return
+	}
+	for x := s.head; x != nil; x = x.snext {
+		if x.lent {
+			o := x.op
+			l.own(x, x.body)
+			x.lent, x.op, o.entry = false, nil, nil
+			o.finish()
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -45,14 +46,15 @@ func (c slowConn) Poll(in transport.Receiver) (bool, error) {
 // peer does.
 func TestWhatIsOnItsWay(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		size int
-		mode engine.Mode
-		want bool
+		name   string
+		size   int
+		mode   engine.Mode
+		before int // messages that fill the path
+		want   bool
 	}{
-		{"eager, and not copied", 64 << 10, engine.Standard, true},
-		{"offered", 1 << 20, engine.Standard, false},
-		{"synchronous", 8, engine.Synchronous, false},
+		{"eager, and the path is full", 64 << 10, engine.Standard, 256, true},
+		{"offered", 1 << 20, engine.Standard, 0, false},
+		{"synchronous", 8, engine.Synchronous, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var closed atomic.Bool
@@ -61,6 +63,10 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
 			require.NoError(t, err)
 			closed.Store(true)
+			var before []engine.Request
+			for range c.before {
+				before = append(before, w.boxes[0].Isend(from(1, 1), make([]byte, c.size), engine.Standard))
+			}
 			r := w.boxes[0].Isend(from(1, 2), make([]byte, c.size), c.mode)
 			done := make(chan error, 1)
 			go func() {
@@ -78,10 +84,47 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			require.True(t, needs[0].Receive)
 			require.Equal(t, c.want, needs[0].OnItsWay)
 			closed.Store(false)
+			for range before {
+				_, err = w.boxes[1].Recv(t.Context(), recv, from(0, 1), make([]byte, c.size))
+				require.NoError(t, err)
+			}
 			_, err = w.boxes[1].Recv(t.Context(), recv, from(0, 2), make([]byte, c.size))
 			require.NoError(t, err)
+			for _, b := range before {
+				_, err := b.Wait(t.Context(), send)
+				require.NoError(t, err)
+			}
 			require.NoError(t, <-done)
 		})
+	}
+}
+
+// A send that only waits for its message to be stable, as its buffer is lent to the log, is
+// done when its sender would sleep: a receiver that computes holds up nobody.
+func TestNobodySleepsForABuffer(t *testing.T) {
+	var closed atomic.Bool
+	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
+	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
+	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
+	require.NoError(t, err)
+	closed.Store(true)
+	const size = 64 << 10
+	bodies, requests := make([][]byte, 3), make([]engine.Request, 3)
+	for i := range bodies {
+		bodies[i] = bytes.Repeat([]byte{byte(i + 1)}, size)
+		requests[i] = w.boxes[0].Isend(from(1, 2), bodies[i], engine.Standard)
+	}
+	for i, r := range requests {
+		_, err := r.Wait(t.Context(), send)
+		require.NoError(t, err)
+		clear(bodies[i])
+	}
+	closed.Store(false)
+	for i := range bodies {
+		got := make([]byte, size)
+		_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 2), got)
+		require.NoError(t, err)
+		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, size), got)
 	}
 }
 

@@ -494,6 +494,9 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	defer asleep.Add(-1)
 	barrier.Heavy()
 	for !g.reached() {
+		if g.copyLent(); g.reached() {
+			return nil
+		}
 		if why := w.told.Load(); why != nil && !firm {
 			return why
 		}
@@ -551,6 +554,32 @@ func (g *goal) sleeper() *waiter {
 		}
 	}
 	return w
+}
+
+// copyLent has the sends among g's ops done that wait for no more than that their messages
+// are stable: while their buffers are lent.
+func (g *goal) copyLent() {
+	if g.one != nil {
+		g.one.copyLent()
+		return
+	}
+	for i := range g.any {
+		if r := &g.any[i]; r.op != nil && !r.finished() {
+			r.op.copyLent()
+		}
+	}
+}
+
+func (o *op) copyLent() {
+	if o.kind != KindSend {
+		return
+	}
+	if l := o.box.e.lockLink(o.peer); l != nil {
+		if o.entry != nil && o.entry.lent {
+			l.copyLent(o.entry.stream)
+		}
+		l.mu.Unlock()
+	}
 }
 
 // wakeBy has w woken when o is done. See finishLocked for the lock.

@@ -130,6 +130,16 @@ func (c *Conn) Send(m transport.Message) error {
 	return err
 }
 
+// Lends implements transport.Lender.
+func (c *Conn) Lends() bool { return c.lanes[0].sealed == nil }
+
+// Lent implements transport.Lender.
+func (c *Conn) Lent() bool {
+	c.out.Lock()
+	defer c.out.Unlock()
+	return c.sendErr == nil && len(c.lanes[0].parts)+len(c.lanes[1].parts) > 0
+}
+
 func (c *Conn) Flush() error {
 	c.out.Lock()
 	_, err := c.pushLocked()

@@ -15,7 +15,7 @@ import (
 // is read even those of middle length come with others: a copy costs less than a call.
 const (
 	longBody    = 12 << 10 // from which length on a body is not short
-	longestBody = 24 << 10 // up to which it may come with others
+	longestBody = 48 << 10 // up to which it may come with others
 )
 
 var errLength = errors.New("a frame is longer than any can be")

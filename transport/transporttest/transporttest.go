@@ -48,6 +48,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint, except ...E
 		{"a receiver takes less than was sent", testDrop},
 		{"a full path says so, and goes on where it was", testFull},
 		{"the last message before a Flush goes on as it began", testLast},
+		{"a lasting body is the sender's again when it is not lent", testLasting},
 		{"a full bulk lane does not stop the other", testBulkFull},
 		{"a body that is too long is refused", testTooLong},
 		{"an armed end is woken by a message", testArm},
@@ -353,6 +354,63 @@ func testLast(t *testing.T, s *setup) {
 		require.True(t, time.Now().Before(end), "the path never gets full")
 	}
 	until(t, "all messages", func() bool { return len(in.got) == n }, out.step, poller(b, in))
+	for i, r := range in.got {
+		got, err := check(r)
+		require.NoError(t, err)
+		require.EqualValues(t, i, got, "out of order")
+	}
+}
+
+// Bodies that last may leave late. What is sent again and again is written over as soon as it may be.
+func testLasting(t *testing.T, s *setup) {
+	a, b := s.pair(t)
+	lender, _ := a.(transport.Lender)
+	lent := func() bool { return lender != nil && lender.Lent() }
+	rng := rand.New(rand.NewPCG(9, 10))
+	in := new(inbox)
+	var sent [][]byte
+	n, fulls, late := 0, 0, 0
+	for n < 3000 || fulls < 50 {
+		size := rng.IntN(100)
+		if rng.IntN(2) == 0 {
+			size = rng.IntN(32 << 10)
+		}
+		h, body := number(uint64(n), size)
+		m := transport.Message{Header: h, Body: body, Lasting: rng.IntN(2) == 0, Last: rng.IntN(8) == 0}
+		for {
+			err := a.Send(m)
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, transport.ErrFull)
+			fulls++
+			m.Last = false
+			require.NoError(t, poller(b, in)())
+			require.NoError(t, a.Flush())
+		}
+		n++
+		clear(h)
+		if m.Lasting {
+			sent = append(sent, body)
+		} else {
+			clear(body)
+		}
+		if m.Last || rng.IntN(64) == 0 {
+			require.NoError(t, a.Flush())
+		}
+		if lent() {
+			late++
+			continue
+		}
+		for _, body := range sent {
+			clear(body)
+		}
+		sent = nil
+	}
+	if lender != nil && lender.Lends() {
+		require.Positive(t, late)
+	}
+	until(t, "all messages", func() bool { return len(in.got) == n && !lent() }, a.Flush, poller(b, in))
 	for i, r := range in.got {
 		got, err := check(r)
 		require.NoError(t, err)
