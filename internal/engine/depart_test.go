@@ -1,11 +1,15 @@
 package engine_test
 
 import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/transport"
 )
 
 // A rank goes on from a snapshot, and a peer wants the body of a message again that it has
@@ -33,4 +37,63 @@ func TestARankLeavesWhileABodyOfItsIsHalfSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.Streams[0].Log, 1)
 	require.Equal(t, body, c.Streams[0].Log[0].Body)
+}
+
+// A rank moves while the connection has bodies for it that are lent. Their senders get the
+// buffers back when the log has a copy, and what they do with them goes nowhere.
+func TestARankMovesWhileBodiesForItAreLent(t *testing.T) {
+	var deaf atomic.Bool
+	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint {
+		ep := networks["tcp"](t, p)
+		if p == 1 {
+			return slow{ep, &deaf}
+		}
+		return ep
+	}, 1, 1, 0)
+	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
+	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
+	require.NoError(t, err)
+	deaf.Store(true)
+	const size = 64 << 10
+	var bodies [][]byte
+	var requests []engine.Request
+	for n := 0; !w.engines[0].Lent(1); n++ {
+		bodies = append(bodies, pattern(size, n))
+		requests = append(requests, w.boxes[0].Isend(from(1, 2), bodies[n], engine.Standard))
+	}
+	before := w.engines[0].Link(1).Generation
+	capsule, err := w.boxes[1].Depart(t.Context(), 2, 2)
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(capsule)
+	require.NoError(t, err)
+	there, err := w.engines[2].Adopt(c, 2)
+	require.NoError(t, err)
+	moved := engine.Placement{Rank: 1, Process: 2}
+	w.engines[1].Place(2, moved)
+	w.engines[0].Place(2, moved)
+	if now := w.engines[0].Link(1); now.Conn != nil {
+		require.Greater(t, now.Generation, before, "the connection that has the bodies")
+	}
+	deaf.Store(false)
+	got := make(chan error, 1)
+	go func() {
+		for i := range requests {
+			body := make([]byte, size)
+			if _, err := there.Recv(t.Context(), recv, from(0, 2), body); err != nil {
+				got <- err
+				return
+			}
+			if !bytes.Equal(body, pattern(size, i)) {
+				got <- fmt.Errorf("message %d is not what was sent", i)
+				return
+			}
+		}
+		got <- nil
+	}()
+	for i, r := range requests {
+		_, err := r.Wait(t.Context(), send)
+		require.NoError(t, err)
+		clear(bodies[i])
+	}
+	require.NoError(t, <-got)
 }

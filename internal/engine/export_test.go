@@ -33,3 +33,11 @@ func (e *Engine) Accepted(from, to topology.Rank, body []byte) {
 	l.keep(x)
 	l.bulk = append(l.bulk, x)
 }
+
+// Lent tells whether the connection to a process has something yet that it was lent.
+func (e *Engine) Lent(process int) bool {
+	l := e.link(process)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lender != nil && l.lender.Lent()
+}

@@ -128,7 +128,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		from.unplace()
 	}
 	from.mu.Lock()
-	if from.conn != nil && (half || from.busyWith(r)) {
+	if from.conn != nil && (half || from.busyWith(r) || from.lendsTo(r)) {
 		from.detach() // in the middle of a message to or from it; the log has it, here or there
 		e.refreshActive(from)
 	}
@@ -162,6 +162,24 @@ func (l *link) halfOf(r topology.Rank) bool {
 // busyWith tells whether a message to r is half sent.
 func (l *link) busyWith(r topology.Rank) bool {
 	return l.stuck == stuckQueue && l.queue.head.stream.peer == r || slices.ContainsFunc(l.bulk, func(x *entry) bool { return x.stream.peer == r })
+}
+
+// lendsTo tells whether the connection has the body of a send to r, which may be done before
+// that has left.
+func (l *link) lendsTo(r topology.Rank) bool {
+	if l.lender == nil || !l.lender.Lent() {
+		return false
+	}
+	for _, b := range *l.e.boxes.Load() {
+		if s := b.streams.known(r); s != nil {
+			for x := s.head; x != nil; x = x.snext {
+				if x.lent {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // hand gives to what l has of s. The mu of both are held.

@@ -42,6 +42,18 @@ func (c slowConn) Poll(in transport.Receiver) (bool, error) {
 	return c.Conn.Poll(in)
 }
 
+// newDeafWorld is of two processes that are connected, and of which nobody receives while
+// closed.
+func newDeafWorld(t *testing.T) (w *world, closed *atomic.Bool) {
+	closed = new(atomic.Bool)
+	w = newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), closed} }, 1, 1)
+	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
+	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
+	require.NoError(t, err)
+	closed.Store(true)
+	return w, closed
+}
+
 // What is on its way needs nobody's help: whoever waits for it is not waiting for what the
 // peer does.
 func TestWhatIsOnItsWay(t *testing.T) {
@@ -57,12 +69,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 		{"synchronous", 8, engine.Synchronous, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var closed atomic.Bool
-			w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
-			require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
-			_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
-			require.NoError(t, err)
-			closed.Store(true)
+			w, closed := newDeafWorld(t)
 			var before []engine.Request
 			for range c.before {
 				before = append(before, w.boxes[0].Isend(from(1, 1), make([]byte, c.size), engine.Standard))
@@ -85,10 +92,10 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			require.Equal(t, c.want, needs[0].OnItsWay)
 			closed.Store(false)
 			for range before {
-				_, err = w.boxes[1].Recv(t.Context(), recv, from(0, 1), make([]byte, c.size))
+				_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), make([]byte, c.size))
 				require.NoError(t, err)
 			}
-			_, err = w.boxes[1].Recv(t.Context(), recv, from(0, 2), make([]byte, c.size))
+			_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 2), make([]byte, c.size))
 			require.NoError(t, err)
 			for _, b := range before {
 				_, err := b.Wait(t.Context(), send)
@@ -102,12 +109,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 // A send that only waits for its message to be stable, as its buffer is lent to the log, is
 // done when its sender would sleep: a receiver that computes holds up nobody.
 func TestNobodySleepsForABuffer(t *testing.T) {
-	var closed atomic.Bool
-	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
-	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
-	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
-	require.NoError(t, err)
-	closed.Store(true)
+	w, closed := newDeafWorld(t)
 	const size = 64 << 10
 	bodies, requests := make([][]byte, 3), make([]engine.Request, 3)
 	for i := range bodies {
