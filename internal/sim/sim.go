@@ -102,7 +102,7 @@ type dial struct {
 }
 
 func newJob(seed uint64) *job {
-	s := &job{rng: rand.New(rand.NewPCG(seed, 0)), network: mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10, Halfway: halfway(seed)})}
+	s := &job{rng: rand.New(rand.NewPCG(seed, 0)), network: mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10, Lends: lends(seed), Halfway: halfway(seed)})}
 	var processes [][]topology.Rank
 	size := topology.Rank(0)
 	for range 2 + s.rng.IntN(3) {
@@ -401,6 +401,7 @@ func (s *job) testSend(r *rank) error {
 		return nil
 	}
 	r.sends = append(r.sends[:i], r.sends[i+1:]...)
+	clear(o.buf) // it is the program's again
 	if errors.Is(err, engine.ErrCancelled) {
 		s.tally.RetractedSends++
 		p := s.ranks[o.to]

@@ -155,14 +155,17 @@ func halfway(seed uint64) func() bool {
 	return func() bool { return chance.IntN(4) == 0 }
 }
 
+// lends tells whether the network of a seed lends what lasts.
+func lends(seed uint64) bool { return seed%3 == 2 }
+
 // networkOf is the network of a seed. Some are narrow: a long body is on its way for much of
 // an iteration, and those who have to do something with it get to do it sooner.
 func (s *survival) networkOf(seed uint64) mem.Options {
 	s.narrow = seed%10 == 3 || seed%10 == 5
 	if s.narrow {
-		return mem.Options{Depth: 8, Bulk: 1, MaxBody: 32 << 10, Late: late(seed)}
+		return mem.Options{Depth: 8, Bulk: 1, MaxBody: 32 << 10, Lends: lends(seed), Late: late(seed)}
 	}
-	return mem.Options{Depth: 8, MaxBody: 32 << 10, Halfway: halfway(seed)}
+	return mem.Options{Depth: 8, MaxBody: 32 << 10, Lends: lends(seed), Halfway: halfway(seed)}
 }
 
 // late has seven of eight looks at a connection find nothing more of a long body.

@@ -30,11 +30,12 @@ type worker struct {
 }
 
 type outgoing struct {
-	m    engine.Match
-	mode engine.Mode
-	body []byte
-	r    engine.Request
-	done bool
+	m     engine.Match
+	mode  engine.Mode
+	body  []byte
+	given []byte // what is sent: body, until it is
+	r     engine.Request
+	done  bool
 }
 
 type arriving struct {
@@ -261,7 +262,8 @@ func (s *survival) progress(w *worker) error {
 			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
 		}
 		s.sent[key] = fold(0, o.body)
-		o.r = w.box.Isend(o.m, o.body, o.mode)
+		o.given = slices.Clone(o.body)
+		o.r = w.box.Isend(o.m, o.given, o.mode)
 		w.begun++
 		return nil
 	}
@@ -279,7 +281,9 @@ func (s *survival) progress(w *worker) error {
 			if err != nil {
 				return err
 			}
-			o.done = done
+			if o.done = done; done {
+				clear(o.given) // it is the program's again
+			}
 		}
 		open = open || !o.done
 	}

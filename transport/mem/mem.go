@@ -22,6 +22,9 @@ type Options struct {
 	Bulk    int // that the lane of bulk messages holds. Zero means Depth.
 	MaxBody int // Zero means 64 KiB.
 
+	// Lends tells whether a body that lasts is only copied when its receiver takes it.
+	Lends bool
+
 	// Late tells of each look of a Poll at the lane of bulk messages whether none is there yet.
 	// Nil: what is there is found.
 	Late func() bool
@@ -287,6 +290,8 @@ type flight struct {
 	at     time.Time // it was sent, with the cable out
 	header [transport.HeaderLen]byte
 	body   []byte
+	lent   bool   // body is the sender's,
+	spare  []byte //   and this the memory for the next
 }
 
 // A Conn is one end of a connection. It implements transport.Conn.
@@ -341,7 +346,11 @@ func (c *Conn) Send(m transport.Message) error {
 		f.at = time.Now()
 	}
 	copy(f.header[:], m.Header)
-	f.body = append(f.body[:0], m.Body...)
+	if f.lent = p.opt.Lends && m.Lasting; f.lent {
+		f.body, f.spare = m.Body, f.body
+	} else {
+		f.body = append(f.body[:0], m.Body...)
+	}
 	q.size++
 	wake := there.wake
 	there.wake = nil
@@ -350,6 +359,28 @@ func (c *Conn) Send(m transport.Message) error {
 		wake()
 	}
 	return nil
+}
+
+// Lends implements transport.Lender.
+func (c *Conn) Lends() bool { return c.pipe.opt.Lends }
+
+// Lent implements transport.Lender.
+func (c *Conn) Lent() bool {
+	p := c.pipe
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken {
+		return false
+	}
+	for i := range p.ends[1-c.side].lanes {
+		q := &p.ends[1-c.side].lanes[i]
+		for k := range q.size {
+			if q.msgs[(q.head+k)%len(q.msgs)].lent {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (p *pipe) errLocked(side int) error {
@@ -396,6 +427,9 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			q.head = (q.head + 1) % len(q.msgs)
 			q.size--
 			p.polled[c.side] += uint64(len(f.body) + len(f.header))
+			if f.lent {
+				f.body, f.spare, f.lent = f.spare, nil, false
+			}
 			there := &p.ends[1-c.side]
 			var wake func()
 			if there.full[i] && there.wake != nil {

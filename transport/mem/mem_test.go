@@ -13,7 +13,12 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	network := mem.NewNetwork(mem.Options{})
+	t.Run("copies", func(t *testing.T) { testContract(t, mem.Options{}) })
+	t.Run("lends", func(t *testing.T) { testContract(t, mem.Options{Lends: true}) })
+}
+
+func testContract(t *testing.T, o mem.Options) {
+	network := mem.NewNetwork(o)
 	var names atomic.Int64
 	transporttest.Run(t, func(t *testing.T) transport.Endpoint {
 		e, err := network.Listen(strconv.FormatInt(names.Add(1), 10))
