@@ -40,7 +40,7 @@ var (
 )
 
 // A Message is a header of HeaderLen bytes and a body of any length up to the
-// connection's MaxBody.
+// connection's MaxBody. It goes to Send in registers; with a field more it would not.
 type Message struct {
 	Header, Body []byte
 	// Bulk messages travel in a lane of their own: they never delay the others,
@@ -48,9 +48,6 @@ type Message struct {
 	Bulk bool
 	// Last says that Flush follows: there is nothing that could leave with this one.
 	Last bool
-	// Lasting says that Body stays as it is until the peer has said that it came, or the
-	// connection is closed: a Lender need not copy it.
-	Lasting bool
 }
 
 // An Endpoint is a process's presence on a network. All methods may be called
@@ -128,11 +125,14 @@ type Receiver interface {
 // without a pause keeps the cores from them.
 type Assisted interface{ Assisted() }
 
-// A Lender is a Conn that may hold a Lasting body back where it is.
+// A Lender is a Conn that may hold a body back where it is.
 type Lender interface {
 	// Lends tells whether it does.
 	Lends() bool
-	// Lent tells whether one has not left yet.
+	// SendLasting is Send of a message whose body stays as it is until the peer has said
+	// that it came, or the connection is closed. After ErrFull either follows.
+	SendLasting(m Message) error
+	// Lent tells whether a body has not left yet.
 	Lent() bool
 }
 

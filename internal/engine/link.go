@@ -42,12 +42,10 @@ type link struct {
 	mu         lock.Mutex // guards what follows, up to the receiving half
 	conn       transport.Conn
 	puller     transport.Puller // conn, if it is one
-	lender     transport.Lender // conn, if it lends
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged,
 	replay     bool             //   or until a snapshot covers them
-	eager      int              // longest eager message,
-	copies     int              //   and the longest of which the log has a copy in any case
+	eager      int              // longest eager message
 	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
 	dialing    bool             // this process dials the other
@@ -71,7 +69,9 @@ type link struct {
 	scratch     [wire.HeaderLen]byte // what is being sent; a field so that Send does not allocate it
 	bulkScratch [wire.HeaderLen]byte
 	envScratch  [wire.EnvelopeLen]byte
-	parts       []*op // receives whose bodies come as Data
+	parts       []*op            // receives whose bodies come as Data
+	copies      int              // longest eager message of which the log has a copy in any case
+	lender      transport.Lender // conn, if it lends
 
 	// What messages do not need.
 	tried               uint32    // generation with which this process dials, or dialed last
@@ -124,8 +124,7 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		return false
 	}
 	sent := false
-	switch {
-	case l.firmLocked():
+	if l.firmLocked() {
 		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), s.sent+1)
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body, Last: flush})
 		if sent = err == nil; sent {
@@ -134,10 +133,23 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 		} else if !errors.Is(err, transport.ErrFull) {
 			l.broken = err
 		}
+	} else {
+		sent = l.sendKept(s, b, m, body, flush)
+	}
+	if sent && !l.stable {
+		l.flush(flush)
+	}
+	l.mu.Unlock()
+	return sent
+}
+
+// sendKept is sendNow where what is sent is kept.
+func (l *link) sendKept(s *stream, b *Box, m Match, body []byte, flush bool) (sent bool) {
+	switch {
 	case l.full():
 	case l.recordsLocked(len(body)):
 		l.sendRecorded(s, b, m, body, flush)
-		sent = true
+		return true
 	case !flush && len(body) > l.copies:
 	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
@@ -152,13 +164,9 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 			l.enqueue(x)
 			l.met(err, stuckQueue)
 		}
-		sent = true
+		return true
 	}
-	if sent && !l.stable {
-		l.flush(flush)
-	}
-	l.mu.Unlock()
-	return sent
+	return false
 }
 
 // recordsLocked tells whether an eager message with n bytes is kept as a record, and there
@@ -365,7 +373,7 @@ func (l *link) unkeep(x, before *entry) {
 
 // transmit hands x to the connection. last: see transport.Message.
 func (l *link) transmit(x *entry, last bool) error {
-	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last, Lasting: x.lent && l.lender != nil}
+	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last}
 	if l.stuck != stuckQueue && l.keeps && !l.stable {
 		x.header.Ack = x.stream.acks.Load()
 	}
@@ -381,6 +389,9 @@ func (l *link) transmit(x *entry, last bool) error {
 		}
 		x.env.Put(l.envScratch[:])
 		m.Body = l.envScratch[:]
+	}
+	if x.lent && l.lender != nil {
+		return l.lender.SendLasting(m)
 	}
 	return l.conn.Send(m)
 }

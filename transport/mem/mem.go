@@ -320,7 +320,12 @@ func laneOf(bulk bool) int {
 	return 0
 }
 
-func (c *Conn) Send(m transport.Message) error {
+func (c *Conn) Send(m transport.Message) error { return c.send(m, false) }
+
+// SendLasting implements transport.Lender.
+func (c *Conn) SendLasting(m transport.Message) error { return c.send(m, c.pipe.opt.Lends) }
+
+func (c *Conn) send(m transport.Message, lent bool) error {
 	p := c.pipe
 	if len(m.Body) > p.opt.MaxBody {
 		return fmt.Errorf("send %d bytes to %s: %w", len(m.Body), c.peer, transport.ErrTooLong)
@@ -346,7 +351,7 @@ func (c *Conn) Send(m transport.Message) error {
 		f.at = time.Now()
 	}
 	copy(f.header[:], m.Header)
-	if f.lent = p.opt.Lends && m.Lasting; f.lent {
+	if f.lent = lent; lent {
 		f.body, f.spare = m.Body, f.body
 	} else {
 		f.body = append(f.body[:0], m.Body...)

@@ -35,6 +35,7 @@ type outLane struct {
 	parts      [][]byte //   unless there are parts: then they are, some of buf and some lent
 	inParts    int      // bytes of parts
 	lent       bool     // the last part is
+	lasting    bool     // what is being sent lasts
 	left       int      // bytes of a large message's frame that have left; it is not whole
 	whole      int      // that frame's length; 0: there is none
 	refused    bool     // the last Send was answered with ErrFull
@@ -89,7 +90,7 @@ func (o *outLane) holds(m transport.Message) bool {
 
 // lends tells whether the body of m is held back where it is.
 func (o *outLane) lends(m transport.Message) bool {
-	return m.Lasting && o.sealed == nil && len(m.Body) > aloneBody
+	return o.lasting && o.sealed == nil && len(m.Body) > aloneBody
 }
 
 // hold copies a small message, or what of it is not lent.

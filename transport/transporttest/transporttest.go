@@ -376,9 +376,13 @@ func testLasting(t *testing.T, s *setup) {
 			size = rng.IntN(32 << 10)
 		}
 		h, body := number(uint64(n), size)
-		m := transport.Message{Header: h, Body: body, Lasting: rng.IntN(2) == 0, Last: rng.IntN(8) == 0}
+		m := transport.Message{Header: h, Body: body, Last: rng.IntN(8) == 0}
+		send, lasts := a.Send, lender != nil && rng.IntN(2) == 0
+		if lasts {
+			send = lender.SendLasting
+		}
 		for {
-			err := a.Send(m)
+			err := send(m)
 			if err == nil {
 				break
 			}
@@ -390,7 +394,7 @@ func testLasting(t *testing.T, s *setup) {
 		}
 		n++
 		clear(h)
-		if m.Lasting {
+		if lasts {
 			sent = append(sent, body)
 		} else {
 			clear(body)
