@@ -57,6 +57,8 @@ type Conn struct {
 	in    [2]inLane
 	quiet uint32 // polls since bulk has come
 
+	lasting bool // what is being sent lasts; for who sends
+
 	out     sync.Mutex // guards what follows but waits; held during writes, which never wait
 	lanes   [2]outLane
 	sendErr error // why nothing is sent any more
@@ -101,40 +103,30 @@ func (c *Conn) Stable() bool         { return false }
 // Certificate implements transport.Authenticated.
 func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
-func (c *Conn) Send(m transport.Message) error {
-	c.out.Lock()
-	err := c.sendLocked(m)
-	c.out.Unlock()
-	return err
-}
-
 // SendLasting implements transport.Lender.
 func (c *Conn) SendLasting(m transport.Message) error {
-	c.out.Lock()
-	c.lanes[laneOf(m)].lasting = true
-	err := c.sendLocked(m)
-	c.lanes[laneOf(m)].lasting = false
-	c.out.Unlock()
+	c.lasting = true
+	err := c.Send(m)
+	c.lasting = false
 	return err
 }
 
-func laneOf(m transport.Message) int {
-	if m.Bulk {
-		return 1
-	}
-	return 0
-}
-
-func (c *Conn) sendLocked(m transport.Message) error {
+func (c *Conn) Send(m transport.Message) error {
 	if len(m.Header) != transport.HeaderLen {
 		panic(fmt.Sprintf("tcp: Send of a header of %d bytes, want %d", len(m.Header), transport.HeaderLen))
 	}
 	if len(m.Body) > maxBody {
 		return fmt.Errorf("send %d bytes to %s: %w: at most %d", len(m.Body), c.peer, transport.ErrTooLong, maxBody)
 	}
+	lane := 0
+	if m.Bulk {
+		lane = 1
+	}
+	c.out.Lock()
 	err := c.sendErr
 	if err == nil {
-		o := &c.lanes[laneOf(m)]
+		o := &c.lanes[lane]
+		o.lasting = c.lasting
 		if o.whole != 0 && o.whole != prefixLen+len(m.Body) {
 			c.out.Unlock()
 			panic(fmt.Sprintf("tcp: Send of a body of %d bytes, after one of %d was answered with ErrFull: "+
@@ -145,6 +137,7 @@ func (c *Conn) sendLocked(m transport.Message) error {
 			err = c.cannotSendLocked(err)
 		}
 	}
+	c.out.Unlock()
 	return err
 }
 
