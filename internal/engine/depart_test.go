@@ -3,13 +3,11 @@ package engine_test
 import (
 	"bytes"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
-	"github.com/mpiv/mpiv/transport"
 )
 
 // A rank goes on from a snapshot, and a peer wants the body of a message again that it has
@@ -42,18 +40,7 @@ func TestARankLeavesWhileABodyOfItsIsHalfSent(t *testing.T) {
 // A rank moves while the connection has bodies for it that are lent. Their senders get the
 // buffers back when the log has a copy, and what they do with them goes nowhere.
 func TestARankMovesWhileBodiesForItAreLent(t *testing.T) {
-	var deaf atomic.Bool
-	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint {
-		ep := networks["tcp"](t, p)
-		if p == 1 {
-			return slow{ep, &deaf}
-		}
-		return ep
-	}, 1, 1, 0)
-	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
-	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
-	require.NoError(t, err)
-	deaf.Store(true)
+	w, deaf := newDeafWorld(t, 1, 1, 0)
 	const size = 64 << 10
 	var bodies [][]byte
 	var requests []engine.Request

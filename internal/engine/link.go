@@ -271,8 +271,8 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
-	more := kind == wire.Eager && len(body) > l.copies // it would be sent by sendNow, but that it is lent
-	if l.pumpAnd(!more); more && l.conn != nil && !l.stable {
+	lent := kind == wire.Eager && len(body) > l.copies // then others may follow, to leave with it
+	if l.pumpAnd(!lent); lent && l.conn != nil && !l.stable {
 		l.flush(false)
 	}
 	l.mu.Unlock()

@@ -42,16 +42,22 @@ func (c slowConn) Poll(in transport.Receiver) (bool, error) {
 	return c.Conn.Poll(in)
 }
 
-// newDeafWorld is of two processes that are connected, and of which nobody receives while
-// closed.
-func newDeafWorld(t *testing.T) (w *world, closed *atomic.Bool) {
-	closed = new(atomic.Bool)
-	w = newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), closed} }, 1, 1)
+// newDeafWorld is of processes with that many ranks each, of which the first two are
+// connected. The second receives nothing while deaf.
+func newDeafWorld(t *testing.T, ranks ...int) (w *world, deaf *atomic.Bool) {
+	deaf = new(atomic.Bool)
+	w = newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint {
+		ep := networks["tcp"](t, p)
+		if p == 1 {
+			return slow{ep, deaf}
+		}
+		return ep
+	}, ranks...)
 	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 1), nil, engine.Standard))
 	_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), nil)
 	require.NoError(t, err)
-	closed.Store(true)
-	return w, closed
+	deaf.Store(true)
+	return w, deaf
 }
 
 // What is on its way needs nobody's help: whoever waits for it is not waiting for what the
@@ -69,7 +75,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 		{"synchronous", 8, engine.Synchronous, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, closed := newDeafWorld(t)
+			w, deaf := newDeafWorld(t, 1, 1)
 			var before []engine.Request
 			for range c.before {
 				before = append(before, w.boxes[0].Isend(from(1, 1), make([]byte, c.size), engine.Standard))
@@ -90,7 +96,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 			require.Len(t, needs, 1)
 			require.True(t, needs[0].Receive)
 			require.Equal(t, c.want, needs[0].OnItsWay)
-			closed.Store(false)
+			deaf.Store(false)
 			for range before {
 				_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 1), make([]byte, c.size))
 				require.NoError(t, err)
@@ -109,7 +115,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 // A send that only waits for its message to be stable, as its buffer is lent to the log, is
 // done when its sender would sleep: a receiver that computes holds up nobody.
 func TestNobodySleepsForABuffer(t *testing.T) {
-	w, closed := newDeafWorld(t)
+	w, deaf := newDeafWorld(t, 1, 1)
 	const size = 64 << 10
 	bodies, requests := make([][]byte, 3), make([]engine.Request, 3)
 	for i := range bodies {
@@ -121,7 +127,7 @@ func TestNobodySleepsForABuffer(t *testing.T) {
 		require.NoError(t, err)
 		clear(bodies[i])
 	}
-	closed.Store(false)
+	deaf.Store(false)
 	for i := range bodies {
 		got := make([]byte, size)
 		_, err := w.boxes[1].Recv(t.Context(), recv, from(0, 2), got)

@@ -57,8 +57,6 @@ type Conn struct {
 	in    [2]inLane
 	quiet uint32 // polls since bulk has come
 
-	lasting bool // what is being sent lasts; for who sends
-
 	out     sync.Mutex // guards what follows but waits; held during writes, which never wait
 	lanes   [2]outLane
 	sendErr error // why nothing is sent any more
@@ -105,10 +103,18 @@ func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
 // SendLasting implements transport.Lender.
 func (c *Conn) SendLasting(m transport.Message) error {
-	c.lasting = true
+	o := &c.lanes[laneOf(m)]
+	o.lasting = true
 	err := c.Send(m)
-	c.lasting = false
+	o.lasting = false
 	return err
+}
+
+func laneOf(m transport.Message) int {
+	if m.Bulk {
+		return 1
+	}
+	return 0
 }
 
 func (c *Conn) Send(m transport.Message) error {
@@ -118,15 +124,10 @@ func (c *Conn) Send(m transport.Message) error {
 	if len(m.Body) > maxBody {
 		return fmt.Errorf("send %d bytes to %s: %w: at most %d", len(m.Body), c.peer, transport.ErrTooLong, maxBody)
 	}
-	lane := 0
-	if m.Bulk {
-		lane = 1
-	}
 	c.out.Lock()
 	err := c.sendErr
 	if err == nil {
-		o := &c.lanes[lane]
-		o.lasting = c.lasting
+		o := &c.lanes[laneOf(m)]
 		if o.whole != 0 && o.whole != prefixLen+len(m.Body) {
 			c.out.Unlock()
 			panic(fmt.Sprintf("tcp: Send of a body of %d bytes, after one of %d was answered with ErrFull: "+

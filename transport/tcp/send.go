@@ -26,7 +26,7 @@ const (
 const maxParts = 64
 
 // An outLane is what leaves through one socket. Conn.out guards it, but for
-// waits.
+// waits, and lasting, which is of the one who sends.
 type outLane struct {
 	fd         int
 	sealed     *sealed  // what to write to instead; nil in clear
