@@ -21,14 +21,6 @@ const (
 	eagerRecorded = 64 << 10  // where it is recorded, too, in chunks of about that length
 )
 
-// Up to which length an eager message is copied into the log. Of a longer one the log has
-// what a non-blocking send was given: the request is not done before the message is
-// stable, or its sender has waited so long that it goes to sleep.
-const (
-	copyMost = 16 << 10
-	copyLend = 4 << 10 // where the connection needs no copy either
-)
-
 // A link is the way to one other process: a connection, or none yet or for the
 // moment; what waits to be sent; and the log of what is sent and not stable.
 type link struct {
@@ -169,10 +161,6 @@ func (l *link) sendKept(s *stream, b *Box, m Match, body []byte, flush bool) (se
 	return false
 }
 
-// recordsLocked tells whether an eager message with n bytes is kept as a record, and there
-// is room for it.
-func (l *link) recordsLocked(n int) bool { return l.replay || n <= l.copies && l.fits(logCost(n)) }
-
 // sendRecorded sends body and records it, now or as soon as the connection takes it.
 func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) {
 	seq := s.sent + 1
@@ -199,43 +187,6 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) 
 		l.met(err, stuckQueue)
 	}
 }
-
-// record writes what has just been sent, with the header in scratch, to the past of s.
-func (l *link) record(s *stream, seq uint64, body []byte) {
-	l.logs(s, s.past.add(&l.chunks, seq, l.scratch[:], body))
-}
-
-// repetition is an entry for a message that is in the past of s.
-func (l *link) repetition(s *stream, h wire.Header, body []byte) *entry {
-	x := l.newEntry(s)
-	x.header, x.body, x.repeats = h, body, true
-	s.past.lent++
-	return x
-}
-
-// repeat queues what s keeps above number n, in order. None of it may be queued.
-func (l *link) repeat(s *stream, n uint64) {
-	x := s.head
-	for h, body := range s.past.after(n) {
-		for ; x != nil && x.header.Seq < h.Seq; x = x.snext {
-			l.again(x)
-		}
-		h.Epoch = l.e.Epoch()
-		x := l.repetition(s, h, body)
-		x.needs = l.needs()
-		l.queue.push(x)
-		l.resent++
-	}
-	for ; x != nil; x = x.snext {
-		l.again(x)
-	}
-}
-
-// fits tells whether the log has room for that much more.
-func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes }
-
-// full tells whether nothing may be sent before a snapshot covers some of the log.
-func (l *link) full() bool { return l.chunks.spills && l.chunks.spill != nil && l.chunks.spill.Full() }
 
 // sendLater queues what cannot or may not go at once. It is in no hurry. False if
 // the rank is not there any more.
@@ -305,70 +256,6 @@ func (l *link) want() {
 func (l *link) attend() {
 	l.attention.Set(true)
 	l.e.rouse()
-}
-
-// own gives x a copy of body.
-func (l *link) own(x *entry, body []byte) {
-	if len(body) > len(x.small) && l.chunks.spills && l.chunks.spill != nil {
-		if b := l.chunks.spill.Take(len(body)); b != nil {
-			x.body, x.spilled = b[:len(body)], true
-		}
-	}
-	switch {
-	case x.spilled:
-	case len(body) <= len(x.small):
-		x.body = x.small[:len(body)]
-	default:
-		x.body = l.e.bufs.get(len(body))
-	}
-	copy(x.body, body)
-}
-
-// keep puts x into the log.
-func (l *link) keep(x *entry) {
-	x.kept = true
-	x.stream.keep(x)
-	l.kept++
-	if x.header.Kind != wire.Offer {
-		l.logs(x.stream, x.cost())
-	}
-}
-
-// logs counts what the log holds of s.
-func (l *link) logs(s *stream, cost int) {
-	l.logged += cost
-	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
-	if l.replay && l.logged > l.saveAt {
-		ask, bound := wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, l.e.cfg.LogBytes
-		if l.logged <= bound {
-			ask.Seq, l.saveAt = uint64(l.logged), min(l.logged+l.e.cfg.SaveBytes, bound)
-		} else {
-			l.saveAt = l.logged + bound/4
-		}
-		l.control(ask, nil)
-	}
-}
-
-// unlogs takes that back.
-func (l *link) unlogs(cost int) {
-	l.logged -= cost
-	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
-	l.saveAt = max(l.logged, min(l.logged+l.e.cfg.SaveBytes, l.e.cfg.LogBytes)) // ask again when it has grown
-}
-
-// unkeep takes x, which comes after before in its stream, out of the log.
-func (l *link) unkeep(x, before *entry) {
-	x.kept = false
-	x.stream.drop(x, before)
-	l.kept--
-	if x.header.Kind != wire.Offer || x.done {
-		l.unlogs(x.cost())
-	}
-	if x.queued {
-		x.gone = true // pump frees it
-		return
-	}
-	l.freeEntry(x)
 }
 
 // transmit hands x to the connection. last: see transport.Message.
@@ -575,45 +462,6 @@ func (l *link) control(h wire.Header, body []byte) {
 	l.attend()
 }
 
-// acknowledged: all messages of s up to n are stable.
-func (l *link) acknowledged(s *stream, n uint64) {
-	if n <= s.acked {
-		return
-	}
-	if n > s.sent && !l.replay { // a rank that goes on from a snapshot has not sent all of it again yet
-		l.refuse(fmt.Errorf("acknowledged message %d of rank %d to rank %d, of %d sent", n, s.box.rank, s.peer, s.sent))
-		return
-	}
-	s.acked = n
-	if !l.replays(s) {
-		l.forget(s, n)
-	}
-}
-
-// replays tells whether messages of s are kept until a snapshot covers them. There is none
-// of a process: who takes a rank has it, or is lost with it.
-func (l *link) replays(s *stream) bool { return l.replay && int(s.peer) < l.e.size }
-
-// forget takes what is stable, all of s up to n, out of the log.
-func (l *link) forget(s *stream, n uint64) {
-	if s.past.size > 0 {
-		l.unlogs(s.past.forget(&l.chunks, n))
-	}
-	var before *entry
-	for x := s.head; x != nil && x.header.Seq <= n; {
-		next := x.snext
-		if x.header.Kind != wire.Offer || x.done {
-			l.unkeep(x, before)
-		} else {
-			before = x
-		}
-		x = next
-	}
-	if l.queue.head != nil {
-		l.attend()
-	}
-}
-
 // finished: the receiver of an Offer has its body, or gave it back.
 func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	x, before := s.find(seq)
@@ -646,22 +494,6 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	if o != nil {
 		o.entry = nil
 		o.finish()
-	}
-}
-
-// copyLent copies what the log has of s only as the buffers of sends, so that these are done.
-// Not while the connection, too, has some of it yet.
-func (l *link) copyLent(s *stream) {
-	if l.lender != nil && l.lender.Lent() {
-		return
-	}
-	for x := s.head; x != nil; x = x.snext {
-		if x.lent {
-			o := x.op
-			l.own(x, x.body)
-			x.lent, x.op, o.entry = false, nil, nil
-			o.finish()
-		}
 	}
 }
 

@@ -261,17 +261,6 @@ func (l *link) inherit(x *entry, from *link, lost bool) {
 	}
 }
 
-// again queues x, which is kept, unless the peer has it.
-func (l *link) again(x *entry) {
-	if x.done || x.header.Kind != wire.Offer && x.header.Seq <= x.stream.acked {
-		return
-	}
-	x.needs = l.needs() // where it was sent before may have been near
-	l.resent++
-	x.queued = true
-	l.queue.push(x)
-}
-
 // drop takes out the messages about rank r.
 func (q *ctlQueue) drop(r topology.Rank) {
 	n := q.n
