@@ -114,9 +114,8 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	l.generation = generation
 	l.conn, l.stable = conn, conn.Stable()
 	l.puller, _ = conn.(transport.Puller)
-	l.copies = copyMost
-	if l.lender, _ = conn.(transport.Lender); l.lender != nil && l.lender.Lends() {
-		l.copies = copyLend
+	if lender, ok := conn.(transport.Lender); ok && lender.Lends() {
+		l.lender = lender
 	}
 	l.eager = min(eagerSent, conn.MaxBody())
 	switch {

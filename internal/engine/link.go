@@ -62,7 +62,6 @@ type link struct {
 	bulkScratch [wire.HeaderLen]byte
 	envScratch  [wire.EnvelopeLen]byte
 	parts       []*op            // receives whose bodies come as Data
-	copies      int              // longest eager message of which the log has a copy in any case
 	lender      transport.Lender // conn, if it lends
 
 	// What messages do not need.
@@ -102,7 +101,7 @@ const (
 )
 
 func newLink(e *Engine, process int) *link {
-	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.SaveBytes, eager: eagerPulled, copies: copyMost,
+	return &link{e: e, process: process, keeps: e.cfg.Keep, replay: e.cfg.Replay, saveAt: e.cfg.SaveBytes, eager: eagerPulled,
 		chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
 }
 
@@ -142,7 +141,7 @@ func (l *link) sendKept(s *stream, b *Box, m Match, body []byte, flush bool) (se
 	case l.recordsLocked(len(body)):
 		l.sendRecorded(s, b, m, body, flush)
 		return true
-	case !flush && len(body) > l.copies:
+	case !flush && len(body) > l.copyMost():
 	case l.fits(logCost(len(body))):
 		x := l.newEntry(s)
 		l.number(&x.header, s, b, m, wire.Eager)
@@ -222,7 +221,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	x.body, x.op, o.entry = body, o, x
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
-	lent := kind == wire.Eager && len(body) > l.copies // then others may follow, to leave with it
+	lent := kind == wire.Eager && len(body) > l.copyMost() // then others may follow, to leave with it
 	if l.pumpAnd(!lent); lent && l.conn != nil && !l.stable {
 		l.flush(false)
 	}

@@ -17,9 +17,17 @@ const (
 	copyLend = 4 << 10 // where the connection needs no copy either
 )
 
+// copyMost is which of them holds.
+func (l *link) copyMost() int {
+	if l.lender != nil {
+		return copyLend
+	}
+	return copyMost
+}
+
 // recordsLocked tells whether an eager message with n bytes is kept as a record, and there
 // is room for it.
-func (l *link) recordsLocked(n int) bool { return l.replay || n <= l.copies && l.fits(logCost(n)) }
+func (l *link) recordsLocked(n int) bool { return l.replay || n <= l.copyMost() && l.fits(logCost(n)) }
 
 // record writes what has just been sent, with the header in scratch, to the past of s.
 func (l *link) record(s *stream, seq uint64, body []byte) {
