@@ -63,15 +63,15 @@ func pollUntilError(t *testing.T, c transport.Conn, in transport.Receiver) (err 
 	return err
 }
 
-func frameOf(n uint32, body []byte) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, n)
+func frameOf(n uint64, body []byte) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, n)
 	b = append(b, make([]byte, transport.HeaderLen)...)
 	return append(b, body...)
 }
 
 func TestALyingLengthBreaksTheConnection(t *testing.T) {
 	for lane := range 2 {
-		for _, n := range []uint32{maxBody + 1, 1 << 31, 1<<32 - 1} {
+		for _, n := range []uint64{maxBody + 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<64 - 1} {
 			c, lanes := impostor(t, listenHere(t, Options{}))
 			_, err := lanes[lane].Write(append(frameOf(3, []byte("abc")), frameOf(n, nil)...))
 			require.NoError(t, err)

@@ -38,18 +38,19 @@ func arrived(log, header, body []byte) []byte {
 // length, with those found by looking at all bytes at once.
 func FuzzFrames(f *testing.F) {
 	many := append(frameOf(0, nil), frameOf(200, bytes.Repeat([]byte{1}, 200))...)
-	f.Add(many, []byte{1, 44, 3}, uint16(1000), uint8(0))
+	f.Add(many, []byte{1, prefixLen, 3}, uint16(1000), uint8(0))
 	f.Add(many, []byte{255}, uint16(10), uint8(3))
 	f.Add(append(many, frameOf(maxBody+1, nil)...), []byte{7}, uint16(0), uint8(100))
 	f.Fuzz(func(t *testing.T, stream, pieces []byte, limit uint16, bufLen uint8) {
 		var want []byte
 		lies := false
 		for rest := stream; len(rest) >= prefixLen; {
-			n := int(binary.LittleEndian.Uint32(rest))
-			if lies = n > maxBody; lies || len(rest) < prefixLen+n {
+			size := binary.LittleEndian.Uint64(rest)
+			n := int(size)
+			if lies = size > maxBody; lies || len(rest) < prefixLen+n {
 				break
 			}
-			want = arrived(want, rest[4:prefixLen], rest[prefixLen:][:min(n, int(limit))])
+			want = arrived(want, rest[lengthLen:prefixLen], rest[prefixLen:][:min(n, int(limit))])
 			rest = rest[prefixLen+n:]
 		}
 

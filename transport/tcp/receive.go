@@ -14,7 +14,7 @@ import (
 // the end of one comes the prefix of the next, and no more. But while more has come than
 // is read even those of middle length come with others: a copy costs less than a call.
 const (
-	longBody    = 12 << 10 // from which length on a body is not short
+	longBody    = 24 << 10 // from which length on a body is not short
 	longestBody = 48 << 10 // up to which it may come with others
 )
 
@@ -98,13 +98,13 @@ func (l *inLane) deliver(in transport.Receiver) (bool, error) {
 	if len(b) < prefixLen {
 		return false, nil
 	}
-	size := binary.LittleEndian.Uint32(b)
+	size := binary.LittleEndian.Uint64(b)
 	if size > maxBody {
 		return false, errLength
 	}
 	n := int(size)
 	l.length = n
-	header, rest := b[4:prefixLen:prefixLen], b[prefixLen:]
+	header, rest := b[lengthLen:prefixLen:prefixLen], b[prefixLen:]
 	if len(rest) < n {
 		copy(l.header[:], header)
 		place := in.Place(l.header[:], n)

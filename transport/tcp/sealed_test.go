@@ -182,7 +182,7 @@ func TestSmallMessagesShareARecord(t *testing.T) {
 	large := make([]byte, 2*maxRecord+1000)
 	require.NoError(t, c.Send(transport.Message{Header: make([]byte, transport.HeaderLen), Body: large}))
 	_, b = lanes[0].read()
-	require.Equal(t, append(frameOf(6, []byte("before")), frameOf(uint32(len(large)), large[:1000])...), b)
+	require.Equal(t, append(frameOf(6, []byte("before")), frameOf(uint64(len(large)), large[:1000])...), b)
 	for range 2 {
 		_, b = lanes[0].read()
 		require.Len(t, b, maxRecord)

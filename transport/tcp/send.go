@@ -11,9 +11,13 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// A frame is a message on the wire: the length of its body in 4 bytes, least
-// significant first, the header, the body.
-const prefixLen = 4 + transport.HeaderLen
+// A frame is a message on the wire: the length of its body in 8 bytes, least
+// significant first, the header, the body. A prefix of whole words keeps most bodies aligned
+// where they are read: from elsewhere Go's memmove takes six times as long for some KiB.
+const (
+	lengthLen = 8
+	prefixLen = lengthLen + transport.HeaderLen
+)
 
 const (
 	smallBody = 16 << 10  // up to which a body is copied to leave with others,
@@ -179,8 +183,8 @@ func (o *outLane) readyBuf() {
 }
 
 func putPrefix(b []byte, m transport.Message) {
-	binary.LittleEndian.PutUint32(b, uint32(len(m.Body)))
-	copy(b[4:prefixLen], m.Header)
+	binary.LittleEndian.PutUint64(b, uint64(len(m.Body)))
+	copy(b[lengthLen:prefixLen], m.Header)
 }
 
 // push writes what is held back, as far as the path takes it. The error is an
