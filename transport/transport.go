@@ -9,6 +9,7 @@ package transport
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 )
@@ -16,6 +17,19 @@ import (
 // HeaderLen is the length of every message's header, in bytes. It is fixed so
 // that networks can lay messages out in slots.
 const HeaderLen = 40
+
+// CopyHeader copies word by word. A wider load would wait until the words, just
+// written, have left the core, and with them all that was stored before: over shared memory
+// that is a slot for which this core fights with the receiver's.
+func CopyHeader(to, from *[HeaderLen]byte) {
+	const _ = -(HeaderLen ^ 40)
+	order := binary.NativeEndian
+	order.PutUint64(to[0:], order.Uint64(from[0:]))
+	order.PutUint64(to[8:], order.Uint64(from[8:]))
+	order.PutUint64(to[16:], order.Uint64(from[16:]))
+	order.PutUint64(to[24:], order.Uint64(from[24:]))
+	order.PutUint64(to[32:], order.Uint64(from[32:]))
+}
 
 // CountAt is where a header has eight bytes, little-endian, that are often one more than in
 // the message before, while nothing else of it changes. Networks may shorten headers by it.

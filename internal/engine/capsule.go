@@ -168,7 +168,7 @@ func (b *Box) adoptStream(st *StreamState) error {
 	}
 	s := b.streams.at(st.Peer)
 	s.sent, s.got, s.offers = st.Sent, st.Got, st.Offers
-	s.acks.Store(s.toAck(b.e.cfg.Replay))
+	s.acks.Set(s.toAck(b.e.cfg.Replay))
 	s.acked = st.Sent
 	if len(st.Log) > 0 {
 		s.acked = st.Log[0].Header.Seq - 1

@@ -88,8 +88,8 @@ type link struct {
 	departs    []wire.Header // Departs of ranks that the peer wants to let go, when what is half sent to them has been
 	pulls      []*op         // under way, by id
 	freePulls  []uint32
-	bad        error  // what the peer did that cannot be
-	heard      uint64 // grows with what arrives over a connection that is not stable; read by others
+	bad        error          // what the peer did that cannot be
+	heard      release.Uint64 // grows with what arrives over a connection that is not stable; read by others
 }
 
 type stuckLane uint8
@@ -166,7 +166,7 @@ func (l *link) sendRecorded(s *stream, b *Box, m Match, body []byte, last bool) 
 	wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), seq)
 	ack := uint64(0)
 	if !l.stable {
-		ack = s.acks.Load()
+		ack = s.acks.Get()
 		wire.PutAck(l.scratch[:], ack)
 	}
 	held := !l.may(l.needs())
@@ -261,7 +261,7 @@ func (l *link) attend() {
 func (l *link) transmit(x *entry, last bool) error {
 	m := transport.Message{Header: l.scratch[:], Body: x.body, Last: last}
 	if l.stuck != stuckQueue && l.keeps && !l.stable {
-		x.header.Ack = x.stream.acks.Load()
+		x.header.Ack = x.stream.acks.Get()
 	}
 	x.header.Put(l.scratch[:])
 	if x.header.Kind == wire.Offer {

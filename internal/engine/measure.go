@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"sync/atomic"
-
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -33,7 +31,7 @@ func (e *Engine) Link(process int) LinkInfo {
 		Conn: l.conn, Generation: l.generation, Lost: l.why, Firm: l.firmLocked(), Wanted: l.conn == nil && l.wanted,
 		Outstanding: l.kept > 0 || l.logged > 0 || l.queue.head != nil || len(l.bulk) > 0 || len(l.parts) > 0 || l.ctl.size() > 0,
 		Backlog:     l.stuck != stuckNone || len(l.bulk) > 0,
-		Drained:     l.drained, Heard: atomic.LoadUint64(&l.heard), PeerPace: l.peerPace, PeerPaces: l.peerPaces,
+		Drained:     l.drained, Heard: l.heard.Get(), PeerPace: l.peerPace, PeerPaces: l.peerPaces,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/mpiv/mpiv/internal/hugepages"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -88,7 +89,7 @@ const (
 func (p *past) add(free *freeChunks, seq uint64, header, body []byte) int {
 	c := p.tail
 	n := shortLen + len(body)
-	if c != nil && seq == c.last+1 && len(c.buf)+n <= cap(c.buf) && [seqAt]byte(header) == [seqAt]byte(c.buf[c.header:]) {
+	if c != nil && seq == c.last+1 && len(c.buf)+n <= cap(c.buf) && alike(header, c.buf[c.header:]) {
 		at := len(c.buf)
 		b := c.buf[at : at+n]
 		binary.LittleEndian.PutUint64(b, uint64(len(body))|isShort)
@@ -112,7 +113,14 @@ func (p *past) add(free *freeChunks, seq uint64, header, body []byte) int {
 
 func putHeader(record, header []byte, body int) {
 	binary.LittleEndian.PutUint64(record, uint64(body))
-	*(*[wire.HeaderLen]byte)(record[shortLen:]) = [wire.HeaderLen]byte(header)
+	transport.CopyHeader((*[wire.HeaderLen]byte)(record[shortLen:]), (*[wire.HeaderLen]byte)(header))
+}
+
+// alike tells whether headers are the same up to seqAt. Word by word: see transport.CopyHeader.
+func alike(a, b []byte) bool {
+	const _ = -(seqAt ^ 24)
+	order := binary.NativeEndian
+	return order.Uint64(a) == order.Uint64(b) && order.Uint64(a[8:]) == order.Uint64(b[8:]) && order.Uint64(a[16:]) == order.Uint64(b[16:])
 }
 
 // grow adds a chunk with room for n bytes.

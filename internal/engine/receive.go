@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -367,7 +366,7 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 func (l *link) arrivedData(in *incoming, n int) {
 	o := in.op
 	l.got += uint64(n)
-	release.Store64(&l.heard, l.heard+1)
+	l.heard.Set(l.heard.Get() + 1)
 	if o.got += uint64(n); o.got < o.want {
 		return
 	}
@@ -386,7 +385,7 @@ func (l *link) arrivedData(in *incoming, n int) {
 func (l *link) arrivedControl(h *wire.Header, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	release.Store64(&l.heard, l.heard+1)
+	l.heard.Set(l.heard.Get() + 1)
 	switch h.Kind {
 	case wire.Done, wire.Accept:
 		s := l.streamOf(h.Dest, h.Source, h.Epoch) // they speak of our message
@@ -479,8 +478,8 @@ func (l *link) received(s *stream, seq uint64, n int) {
 	s.got = seq
 	l.got += uint64(n)
 	if l.keeps && !l.stable {
-		release.Store64(&l.heard, l.heard+1)
-		s.acks.Store(seq)
+		l.heard.Set(l.heard.Get() + 1)
+		s.acks.Set(seq)
 		l.owe(s, n)
 	}
 }

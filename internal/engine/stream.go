@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
@@ -24,10 +25,10 @@ type stream struct {
 	head, tail *entry // those that are not, in order, linked by snext;
 	past       past   //   but for those that are records
 
-	got   uint64        // number of the last message from the peer
-	sums  sums          // of the last messages from the peer, at level "crashes"
-	acks  atomic.Uint64 // got, where acknowledgements are wanted
-	dirty bool          // got grew since the peer was last told in an Ack
+	got   uint64         // number of the last message from the peer
+	sums  sums           // of the last messages from the peer, at level "crashes"
+	acks  release.Uint64 // got, where acknowledgements are wanted
+	dirty bool           // got grew since the peer was last told in an Ack
 
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
 	// with Done, and those given back of which the peer does not know yet.

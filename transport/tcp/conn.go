@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -57,7 +58,7 @@ type Conn struct {
 	in    [2]inLane
 	quiet uint32 // polls since bulk has come
 
-	out     sync.Mutex // guards what follows but waits; held during writes, which never wait
+	out     lock.Mutex // guards what follows but waits; held during writes, which never wait
 	lanes   [2]outLane
 	sendErr error // why nothing is sent any more
 
@@ -103,15 +104,15 @@ func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
 // SendLasting implements transport.Lender.
 func (c *Conn) SendLasting(m transport.Message) error {
-	o := &c.lanes[laneOf(m)]
+	o := &c.lanes[laneOf(m.Bulk)]
 	o.lasting = true
 	err := c.Send(m)
 	o.lasting = false
 	return err
 }
 
-func laneOf(m transport.Message) int {
-	if m.Bulk {
+func laneOf(bulk bool) int {
+	if bulk {
 		return 1
 	}
 	return 0
@@ -127,13 +128,13 @@ func (c *Conn) Send(m transport.Message) error {
 	c.out.Lock()
 	err := c.sendErr
 	if err == nil {
-		o := &c.lanes[laneOf(m)]
+		o := &c.lanes[laneOf(m.Bulk)]
 		if o.whole != 0 && o.whole != prefixLen+len(m.Body) {
 			c.out.Unlock()
 			panic(fmt.Sprintf("tcp: Send of a body of %d bytes, after one of %d was answered with ErrFull: "+
 				"the same message must follow", len(m.Body), o.whole-prefixLen))
 		}
-		err = o.send(m)
+		err = o.send(&m)
 		if err != nil && err != transport.ErrFull {
 			err = c.cannotSendLocked(err)
 		}

@@ -40,7 +40,7 @@ func (o *outLane) pushSealed() (moved bool, err error) {
 
 // passSealed is pass within TLS. The prefix shares a record with what is held
 // back and with so much of the body that the records of the rest are full.
-func (o *outLane) passSealed(m transport.Message) error {
+func (o *outLane) passSealed(m *transport.Message) error {
 	o.whole = prefixLen + len(m.Body)
 	o.readyBuf()
 	for o.left < o.whole || o.end > 0 {
@@ -60,11 +60,11 @@ func (o *outLane) passSealed(m transport.Message) error {
 }
 
 // sealBatch seals the next bytes of m, and before them what is held back.
-func (o *outLane) sealBatch(m transport.Message) error {
+func (o *outLane) sealBatch(m *transport.Message) error {
 	room := batchLen
 	if first := prefixLen + len(m.Body)%maxRecord; o.left == 0 && o.end+first <= len(o.buf) {
 		b := o.buf[o.end : o.end+first]
-		putPrefix(b, m)
+		putPrefix(b, m.Header, len(m.Body))
 		copy(b[prefixLen:], m.Body)
 		o.end += first
 		o.left = first

@@ -69,7 +69,7 @@ func (o *outLane) held() int {
 }
 
 // send takes m. The error is ErrFull, or the socket's or the tls.Conn's.
-func (o *outLane) send(m transport.Message) (err error) {
+func (o *outLane) send(m *transport.Message) (err error) {
 	switch {
 	case o.holds(m):
 		err = o.hold(m)
@@ -84,23 +84,23 @@ func (o *outLane) send(m transport.Message) (err error) {
 }
 
 // holds tells whether m is to leave with others. What has begun to leave goes on as it began.
-func (o *outLane) holds(m transport.Message) bool {
+func (o *outLane) holds(m *transport.Message) bool {
 	if o.sealed != nil {
 		return o.whole == 0 && len(m.Body) <= smallSeal
 	}
 	alone := m.Last && o.held() == 0
-	return o.whole == 0 && (len(m.Body) <= smallBody || o.lends(m)) && !(alone && len(m.Body) > aloneBody)
+	return o.whole == 0 && (len(m.Body) <= smallBody || o.lends(len(m.Body))) && !(alone && len(m.Body) > aloneBody)
 }
 
-// lends tells whether the body of m is held back where it is.
-func (o *outLane) lends(m transport.Message) bool {
-	return o.lasting && o.sealed == nil && len(m.Body) > aloneBody
+// lends tells whether a body of n bytes is held back where it is.
+func (o *outLane) lends(n int) bool {
+	return o.lasting && o.sealed == nil && n > aloneBody
 }
 
 // hold copies a small message, or what of it is not lent.
-func (o *outLane) hold(m transport.Message) error {
+func (o *outLane) hold(m *transport.Message) error {
 	copied, lent := m.Body, []byte(nil)
-	if o.lends(m) {
+	if o.lends(len(m.Body)) {
 		copied, lent = nil, m.Body
 	}
 	n := prefixLen + len(copied)
@@ -118,7 +118,7 @@ func (o *outLane) hold(m transport.Message) error {
 		}
 	}
 	b := o.buf[o.end : o.end+n]
-	putPrefix(b, m)
+	putPrefix(b, m.Header, len(m.Body))
 	copy(b[prefixLen:], copied)
 	o.end += n
 	if lent != nil || len(o.parts) > 0 {
@@ -182,9 +182,10 @@ func (o *outLane) readyBuf() {
 	}
 }
 
-func putPrefix(b []byte, m transport.Message) {
-	binary.LittleEndian.PutUint64(b, uint64(len(m.Body)))
-	copy(b[lengthLen:prefixLen], m.Header)
+// putPrefix begins a frame of a body of n bytes.
+func putPrefix(b, header []byte, n int) {
+	binary.LittleEndian.PutUint64(b, uint64(n))
+	transport.CopyHeader((*[transport.HeaderLen]byte)(b[lengthLen:]), (*[transport.HeaderLen]byte)(header))
 }
 
 // push writes what is held back, as far as the path takes it. The error is an
@@ -231,7 +232,7 @@ func writeParts(fd int, parts [][]byte) (int, syscall.Errno) {
 }
 
 // pass writes a large message, and before it what is held back.
-func (o *outLane) pass(m transport.Message) error {
+func (o *outLane) pass(m *transport.Message) error {
 	if len(o.parts) > 0 {
 		if _, err := o.push(); err != nil {
 			return err
@@ -243,7 +244,7 @@ func (o *outLane) pass(m transport.Message) error {
 	whole := prefixLen + len(m.Body)
 	o.whole = whole
 	var prefix [prefixLen]byte
-	putPrefix(prefix[:], m)
+	putPrefix(prefix[:], m.Header, len(m.Body))
 	var iov [3]syscall.Iovec
 	k := 0
 	held := o.end - o.start

@@ -150,13 +150,13 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.grow(s, header, room, body)
 	default:
 		copy(room, body)
-		copyHeader(&s.header, header)
+		transport.CopyHeader(&s.header, header)
 		release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
 	}
 	l.tail++
 	l.dataTail = end
 	if l.known = !streams; l.known {
-		copyHeader(&l.last, header)
+		transport.CopyHeader(&l.last, header)
 	}
 	if streams {
 		next := &l.slots[l.index(l.tail+slotsAhead)]
@@ -186,7 +186,7 @@ func (l *sendLane) counts(header *[transport.HeaderLen]byte) bool {
 func (l *sendLane) grow(s *slot, header *[transport.HeaderLen]byte, room, body []byte) {
 	there := copy(room[:pieceLen], body)
 	*s.grown() = uint64(there)
-	copyHeader(&s.header, header)
+	transport.CopyHeader(&s.header, header)
 	release.Store64(&s.word, l.lapOf(l.tail)<<32|inPieces|uint64(len(body)))
 	for there < len(body) {
 		there += copy(room[there:min(there+pieceLen, len(body))], body[there:])
@@ -206,19 +206,6 @@ func (l *sendLane) turnBack() {
 	l.tail, l.dataTail = l.turn(l.tail, l.dataTail)
 	l.dataHead = l.dataTail
 	l.ends[l.index(l.tail-1)] = l.dataTail
-}
-
-// copyHeader copies word by word. A wider load would wait until the words, just
-// written, have left the core, and with them the slot before, for which this
-// core fights with the receiver's.
-func copyHeader(to, from *[transport.HeaderLen]byte) {
-	const _ = -(transport.HeaderLen ^ 40)
-	order := binary.NativeEndian
-	order.PutUint64(to[0:], order.Uint64(from[0:]))
-	order.PutUint64(to[8:], order.Uint64(from[8:]))
-	order.PutUint64(to[16:], order.Uint64(from[16:]))
-	order.PutUint64(to[24:], order.Uint64(from[24:]))
-	order.PutUint64(to[32:], order.Uint64(from[32:]))
 }
 
 func (l *sendLane) fits(end uint64) bool {

@@ -17,3 +17,11 @@ func (b *Bool) Set(v bool) {
 		Store32(&b.v, n)
 	}
 }
+
+// A Uint64 is 0 at first. Set releases; Get acquires. Only one goroutine at a
+// time may Set.
+type Uint64 struct{ v uint64 }
+
+func (u *Uint64) Get() uint64 { return atomic.LoadUint64(&u.v) }
+
+func (u *Uint64) Set(v uint64) { Store64(&u.v, v) }
