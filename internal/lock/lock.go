@@ -1,7 +1,8 @@
-// Package lock is mutual exclusion for sections of some instructions, on the
-// way of every message: one locked instruction takes the lock, a plain store
-// gives it back. A sync.Mutex needs a second locked instruction, which waits
-// until everything stored under the lock has left the core.
+// Package lock is mutual exclusion for sections of some instructions, or a
+// system call that does not wait, on the way of every message: one locked
+// instruction takes the lock, a plain store gives it back. A sync.Mutex needs a
+// second locked instruction, which waits until everything stored under the lock
+// has left the core.
 package lock
 
 import (

@@ -12,7 +12,7 @@ import (
 )
 
 // version is that of the preamble and of the frames.
-const version = 1
+const version = 2
 
 var magic = [4]byte{'m', 'p', 'i', 'v'}
 

@@ -64,7 +64,7 @@ func (o *outLane) sealBatch(m *transport.Message) error {
 	room := batchLen
 	if first := prefixLen + len(m.Body)%maxRecord; o.left == 0 && o.end+first <= len(o.buf) {
 		b := o.buf[o.end : o.end+first]
-		putPrefix(b, m.Header, len(m.Body))
+		putPrefix(b, m)
 		copy(b[prefixLen:], m.Body)
 		o.end += first
 		o.left = first

@@ -68,7 +68,8 @@ func (o *outLane) held() int {
 	return o.end - o.start
 }
 
-// send takes m. The error is ErrFull, or the socket's or the tls.Conn's.
+// send takes m, as a pointer, which costs less than the copies that inlining would make. The
+// error is ErrFull, or the socket's or the tls.Conn's.
 func (o *outLane) send(m *transport.Message) (err error) {
 	switch {
 	case o.holds(m):
@@ -89,18 +90,18 @@ func (o *outLane) holds(m *transport.Message) bool {
 		return o.whole == 0 && len(m.Body) <= smallSeal
 	}
 	alone := m.Last && o.held() == 0
-	return o.whole == 0 && (len(m.Body) <= smallBody || o.lends(len(m.Body))) && !(alone && len(m.Body) > aloneBody)
+	return o.whole == 0 && (len(m.Body) <= smallBody || o.lends(m)) && !(alone && len(m.Body) > aloneBody)
 }
 
-// lends tells whether a body of n bytes is held back where it is.
-func (o *outLane) lends(n int) bool {
-	return o.lasting && o.sealed == nil && n > aloneBody
+// lends tells whether the body of m is held back where it is.
+func (o *outLane) lends(m *transport.Message) bool {
+	return o.lasting && o.sealed == nil && len(m.Body) > aloneBody
 }
 
 // hold copies a small message, or what of it is not lent.
 func (o *outLane) hold(m *transport.Message) error {
 	copied, lent := m.Body, []byte(nil)
-	if o.lends(len(m.Body)) {
+	if o.lends(m) {
 		copied, lent = nil, m.Body
 	}
 	n := prefixLen + len(copied)
@@ -118,7 +119,7 @@ func (o *outLane) hold(m *transport.Message) error {
 		}
 	}
 	b := o.buf[o.end : o.end+n]
-	putPrefix(b, m.Header, len(m.Body))
+	putPrefix(b, m)
 	copy(b[prefixLen:], copied)
 	o.end += n
 	if lent != nil || len(o.parts) > 0 {
@@ -182,10 +183,9 @@ func (o *outLane) readyBuf() {
 	}
 }
 
-// putPrefix begins a frame of a body of n bytes.
-func putPrefix(b, header []byte, n int) {
-	binary.LittleEndian.PutUint64(b, uint64(n))
-	transport.CopyHeader((*[transport.HeaderLen]byte)(b[lengthLen:]), (*[transport.HeaderLen]byte)(header))
+func putPrefix(b []byte, m *transport.Message) {
+	binary.LittleEndian.PutUint64(b, uint64(len(m.Body)))
+	transport.CopyHeader((*[transport.HeaderLen]byte)(b[lengthLen:]), (*[transport.HeaderLen]byte)(m.Header))
 }
 
 // push writes what is held back, as far as the path takes it. The error is an
@@ -244,7 +244,7 @@ func (o *outLane) pass(m *transport.Message) error {
 	whole := prefixLen + len(m.Body)
 	o.whole = whole
 	var prefix [prefixLen]byte
-	putPrefix(prefix[:], m.Header, len(m.Body))
+	putPrefix(prefix[:], m)
 	var iov [3]syscall.Iovec
 	k := 0
 	held := o.end - o.start
