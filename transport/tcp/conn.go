@@ -82,6 +82,7 @@ func newConn(e *Endpoint, fds [2]int, streams [2]*stream, peer transport.Addr) (
 	c.in[1].init(fds[1], bulkBuf)
 	for i, fd := range fds {
 		c.lanes[i].fd = fd
+		c.lanes[i].outlook = newOutlook(streams[i].sock, e.congestion)
 		if sealed := streams[i].sealed; sealed != nil {
 			sealed.wire.leave(fd)
 			c.in[i].sealed, c.lanes[i].sealed = sealed, sealed

@@ -87,7 +87,7 @@ type Endpoint struct {
 	addr       transport.Addr
 	tls        *tls.Config  // nil: in clear
 	from       *net.TCPAddr // where dialed connections leave from; nil: where the system likes
-	congestion string       // the congestion control to other hosts
+	congestion string       // the system's congestion control
 	ln         *gate.Gate
 	waker      *waker
 	backlog    chan *Conn
@@ -259,8 +259,6 @@ func (e *Endpoint) connect(lanes [2]*stream, peer transport.Addr) (*Conn, error)
 		closeFD(fd0)
 		return nil, err
 	}
-	tune(fd0, lanes[0].sock, e.congestion)
-	tune(fd1, lanes[1].sock, e.congestion)
 	c, err := newConn(e, [2]int{fd0, fd1}, lanes, peer)
 	if err != nil {
 		return nil, err

@@ -94,37 +94,3 @@ func peerName(t *testing.T, fd int) [4]byte {
 	require.NoError(t, err)
 	return sa.(*unix.SockaddrInet4).Addr
 }
-
-func congestionOf(t *testing.T, fd int) string {
-	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	require.NoError(t, err)
-	return name
-}
-
-type fromAfar struct{ net.Conn }
-
-func (fromAfar) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1} }
-func (fromAfar) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
-
-func TestCongestionControl(t *testing.T) {
-	near, far := connected(t)
-	for _, c := range []*Conn{near.(*Conn), far.(*Conn)} {
-		for _, fd := range c.fds {
-			require.Equal(t, unpaced, congestionOf(t, fd), "within a host")
-		}
-	}
-	fresh, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fresh)
-	e := near.(*Conn).e
-	require.Equal(t, congestionOf(t, fresh), e.congestion, "what the system has is known")
-
-	s, err := e.dialLane(t.Context(), far.(*Conn).e.Addr())
-	require.NoError(t, err)
-	defer s.Close()
-	fd, err := detach(s)
-	require.NoError(t, err)
-	defer closeFD(fd)
-	tune(fd, fromAfar{s}, e.congestion)
-	require.Equal(t, e.congestion, congestionOf(t, fd), "to another host")
-}

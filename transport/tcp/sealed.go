@@ -27,6 +27,9 @@ type sealed struct {
 func (o *outLane) pushSealed() (moved bool, err error) {
 	w := o.sealed.wire
 	moved, err = w.push()
+	if err == nil && w.owes.Load() {
+		o.outlook.refused(o.fd)
+	}
 	if err != nil || w.owes.Load() || o.start == o.end {
 		return moved, err
 	}
@@ -48,6 +51,7 @@ func (o *outLane) passSealed(m *transport.Message) error {
 			return err
 		}
 		if o.sealed.wire.owes.Load() {
+			o.outlook.refused(o.fd)
 			return transport.ErrFull
 		}
 		if err := o.sealBatch(m); err != nil {

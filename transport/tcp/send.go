@@ -44,6 +44,7 @@ type outLane struct {
 	whole      int      // that frame's length; 0: there is none
 	refused    bool     // the last Send was answered with ErrFull
 	meter      Meter
+	outlook    outlook
 	// waits is true while something is held back or was refused.
 	waits atomic.Bool
 }
@@ -205,6 +206,7 @@ func (o *outLane) push() (moved bool, err error) {
 	}
 	if errno != 0 {
 		if later(errno) {
+			o.outlook.refused(o.fd)
 			return false, nil
 		}
 		return false, errno
@@ -263,6 +265,7 @@ func (o *outLane) pass(m *transport.Message) error {
 		if !later(errno) {
 			return errno
 		}
+		o.outlook.refused(o.fd)
 		n = 0
 	}
 	if n < held {

@@ -1,0 +1,128 @@
+//go:build linux
+
+package tcp
+
+import (
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unpaced is a congestion control that does not pace. Where nothing else is on the way pacing,
+// as bbr's, costs a third to two thirds of the bandwidth: round trips of some µs tell it too
+// little.
+const unpaced = "reno"
+
+// paces tells whether a congestion control does.
+func paces(congestion string) bool { return strings.HasPrefix(congestion, "bbr") }
+
+// unpace makes sockets of c start without pacing, and says which congestion control they
+// would have had. A socket that was ever paced remains so, whatever it has later; so this comes
+// before it is known where the other end is.
+func unpace(c syscall.RawConn) (otherwise string, err error) {
+	err = c.Control(func(fd uintptr) {
+		otherwise, _ = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		if paces(otherwise) {
+			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, unpaced) // who may not have it is slower
+		}
+	})
+	return otherwise, err
+}
+
+func sameHost(s net.Conn) bool {
+	here, ok1 := s.LocalAddr().(*net.TCPAddr)
+	there, ok2 := s.RemoteAddr().(*net.TCPAddr)
+	return ok1 && ok2 && (here.IP.IsLoopback() || here.IP.Equal(there.IP))
+}
+
+// What tells that a path is not free: it took more than farRTT at best, of surely segments; or it
+// takes more than queueRTT now, while bytes wait for it, so that there is a queue on the way; or
+// of lossEvery segments more than lossMost were sent again, lossTimes in a row. By itself a veth
+// loses some hundred at once, now and then, when a receiver's window closes.
+const (
+	farRTT    = time.Millisecond
+	surely    = 16
+	queueRTT  = 5 * time.Millisecond
+	lossEvery = 1 << 12
+	lossMost  = lossEvery / 64
+	lossTimes = 4
+)
+
+// lookEvery is how often a lane looks, at most, whether its path is still free.
+const lookEvery = time.Millisecond
+
+// notSentMost is about what the kernel takes of a lane beyond what it has put on the way, where
+// the path is not free: what waits for longer is better kept where another path can have it.
+const notSentMost = 64 << 10
+
+// An outlook is what a lane knows of how free its path is. While it is, as between hosts of one
+// room, whatever is sent leaves at once. Once it is not, and from then on, the system's
+// congestion control decides, as for everybody's connections: whoever chose bbr did so for such paths.
+type outlook struct {
+	free       bool
+	congestion string // the system's
+	looked     time.Time
+	segments   uint32 // sent, and
+	resent     uint32 //   sent again, when lossEvery began
+	lossy      int    // such rows before that had more than lossMost
+}
+
+// newOutlook is that of s at the end of the handshake.
+func newOutlook(s net.Conn, congestion string) outlook {
+	if sameHost(s) {
+		return outlook{} // there is no path
+	}
+	return outlook{free: true, congestion: congestion}
+}
+
+// refused says that fd takes no more at present.
+func (o *outlook) refused(fd int) {
+	if !o.free {
+		return // without a look at the clock
+	}
+	if now := time.Now(); now.Sub(o.looked) >= lookEvery {
+		o.look(fd, now)
+	}
+}
+
+// look asks the kernel, if it is still of interest.
+func (o *outlook) look(fd int, now time.Time) {
+	if !o.free {
+		return
+	}
+	o.looked = now
+	if info, ok := tcpInfo(fd); ok {
+		o.see(fd, &info)
+	}
+}
+
+func (o *outlook) see(fd int, info *unix.TCPInfo) {
+	if o.stillFree(info) {
+		return
+	}
+	o.free = false
+	if paces(o.congestion) {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.congestion)
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentMost)
+}
+
+// stillFree judges what the kernel says.
+func (o *outlook) stillFree(info *unix.TCPInfo) bool {
+	if n := info.Segs_out - o.segments; n >= lossEvery {
+		if resent := info.Total_retrans - o.resent; resent > n/lossEvery*lossMost {
+			o.lossy++
+		} else {
+			o.lossy = 0
+		}
+		o.segments, o.resent = info.Segs_out, info.Total_retrans
+	}
+	far := info.Delivered >= surely && microseconds(info.Min_rtt) > farRTT
+	queue := queued(info) && microseconds(info.Rtt) > queueRTT
+	return !far && !queue && o.lossy < lossTimes
+}
+
+func microseconds(n uint32) time.Duration { return time.Duration(n) * time.Microsecond }
