@@ -117,12 +117,12 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	if lender, ok := conn.(transport.Lender); ok && lender.Lends() {
 		l.lender = lender
 	}
-	l.eager = min(eagerSent, conn.MaxBody())
+	l.eager = min(eagerSent, conn.MaxBody(), e.cfg.LogBytes-logCost(0)) // more would never fit the log
 	switch {
 	case l.puller != nil:
 		l.eager = eagerPulled
 	case l.replay:
-		l.eager = min(l.eager, eagerRecorded)
+		l.eager = min(l.eager, e.cfg.Recorded)
 	}
 	l.wanted, l.broken, l.bad = false, nil, nil
 	for _, o := range l.parts {

@@ -58,6 +58,10 @@ type Config struct {
 	// a broken connection ends the job.
 	Keep     bool
 	LogBytes int // bound of the log towards one process. Zero means 16 MiB.
+	// Recorded is how long messages are at most that are sent, and recorded, with their bodies
+	// where Replay is set. They may be sent again over any connection of the job, so each must take
+	// that much. Zero means 64 KiB.
+	Recorded int
 
 	// Replay is the log's level "crashes", for which Keep must be set too: a
 	// message is kept until a snapshot of its receiver covers it (Covered). When the
@@ -119,6 +123,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LogBytes == 0 {
 		c.LogBytes = 16 << 20
+	}
+	if c.Recorded == 0 {
+		c.Recorded = 64 << 10
 	}
 	if c.SaveBytes == 0 || c.SaveBytes > c.LogBytes {
 		c.SaveBytes = c.LogBytes

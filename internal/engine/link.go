@@ -16,9 +16,8 @@ import (
 
 // Lengths up to which a message is sent eagerly, with its header.
 const (
-	eagerPulled   = 8 << 10   // where larger bodies can be pulled, moved once
-	eagerSent     = 256 << 10 // where they are sent after an Accept, and this one is written once
-	eagerRecorded = 64 << 10  // where it is recorded, too, in chunks of about that length
+	eagerPulled = 8 << 10   // where larger bodies can be pulled, moved once
+	eagerSent   = 256 << 10 // where they are sent after an Accept, and this one is written once; Config.Recorded where it is recorded, too
 )
 
 // A link is the way to one other process: a connection, or none yet or for the
@@ -362,7 +361,10 @@ func (l *link) pumpOne() bool {
 	if l.stuck != stuckQueue && !l.may(x.needs) {
 		return false
 	}
-	if !x.kept && !x.gone && !l.admit(x) {
+	if x.header.Kind == wire.Eager && len(x.body) > l.conn.MaxBody() {
+		l.offer(x)
+	}
+	if !x.kept && !x.gone && !x.repeats && !l.admit(x) {
 		return false
 	}
 	if err := l.transmit(x, false); err != nil {
@@ -395,6 +397,16 @@ func (l *link) pumpOne() bool {
 		}
 	}
 	return true
+}
+
+// offer has x offered, though it was to be sent with its body, or was sent so over another
+// connection, which took longer ones. A peer that has it answers the offer with Done.
+func (l *link) offer(x *entry) {
+	if x.kept {
+		l.unlogs(x.cost()) // as in keep
+	}
+	x.header.Kind, x.header.Flags, x.lent = wire.Offer, x.header.Flags&^wire.AckSoon, false
+	x.env = wire.Envelope{Length: uint64(len(x.body))}
 }
 
 // admit readies x to be sent for the first time: it puts it into the log where
@@ -481,7 +493,9 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		x.done = true
 		l.logs(s, x.cost())
 	} else {
-		x.op, x.body = nil, nil
+		if o != nil {
+			x.op, x.body = nil, nil
+		}
 		l.unkeep(x, before)
 	}
 	if flags&wire.Retracted != 0 {

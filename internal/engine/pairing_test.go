@@ -109,3 +109,83 @@ func TestMessagesUnderWayChangeOverToSharedMemory(t *testing.T) {
 		p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
 	}
 }
+
+// What has left with its body over one connection is sent again over another that does not
+// take as much at once, whether it has come meanwhile or not.
+func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
+	for name, come := range map[string]bool{"it has come": true, "it has not come": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPairing(t, engine.Config{Keep: true})
+			p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Longer: 256 << 10})
+			p.connect()
+			require.Equal(t, 256<<10, p.conn.MaxBody())
+			from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+			const n = 200_000
+			require.NoError(t, from.Send(t.Context(), send, engine.Match{Peer: 1, Tag: 5}, pattern(n, 0), engine.Standard)) // copied to the log
+			sent := from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, 1), engine.Standard)                               // lent to it
+			p.engines[0].Progress()
+			if come {
+				p.until(func() bool { _, got, _ := to.Counts(); return len(got) == 1 && got[0].N == 2 })
+			}
+			p.connect()
+			require.Equal(t, 32<<10, p.conn.MaxBody())
+			for i := range 2 {
+				into := make([]byte, n)
+				r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+				p.until(r.Finished)
+				_, err := r.Wait(t.Context(), recv)
+				require.NoError(t, err)
+				require.Equal(t, pattern(n, i), into)
+			}
+			p.until(sent.Finished)
+			_, err := sent.Wait(t.Context(), send)
+			require.NoError(t, err)
+			p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
+		})
+	}
+}
+
+// A message that the log has no room for, however empty it is, is not sent with its body.
+func TestAMessageLongerThanTheLog(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true, LogBytes: 64 << 10})
+	p.network = mem.NewNetwork(mem.Options{MaxBody: 256 << 10})
+	p.connect()
+	const n = 200_000
+	sent := p.engines[0].Box(0).Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, 0), engine.Standard)
+	into := make([]byte, n)
+	r := p.engines[1].Box(1).Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+	p.until(r.Finished)
+	p.until(sent.Finished)
+	for _, r := range []engine.Request{sent, r} {
+		_, err := r.Wait(t.Context(), recv)
+		require.NoError(t, err)
+	}
+	require.Equal(t, pattern(n, 0), into)
+}
+
+// A log that is full is sent again all the same.
+func TestAFullLogIsSentAgain(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true, LogBytes: 8 << 10})
+	p.network = mem.NewNetwork(mem.Options{Depth: 1000})
+	p.connect()
+	from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+	var sent []engine.Request
+	begun := func() int { return int(p.engines[0].Held(1).Logged) }
+	for before := -1; begun() > before; { // until there is no room for one more
+		before = begun()
+		sent = append(sent, from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(100, len(sent)), engine.Standard))
+		p.engines[0].Progress()
+	}
+	p.connect()
+	for i := range sent {
+		into := make([]byte, 100)
+		r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+		p.until(r.Finished)
+		p.until(sent[i].Finished)
+		_, err := r.Wait(t.Context(), recv)
+		require.NoError(t, err)
+		_, err = sent[i].Wait(t.Context(), send)
+		require.NoError(t, err)
+		require.Equal(t, pattern(100, i), into)
+	}
+}

@@ -71,6 +71,9 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 			return nil, fmt.Errorf("this program has no transport %q%s", name, handIn[name])
 		}
 		p.devices = p.devices || known[i].Device
+		if short := known[i].Short; short > 0 && (p.short == 0 || short < p.short) {
+			p.short = short
+		}
 		for _, s := range sites {
 			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token), Relays: w.Options.Relays}
 			if s.Class != topology.SameHost {

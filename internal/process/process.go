@@ -43,6 +43,7 @@ type Process struct {
 	log      *slog.Logger       // for people
 	identity *identity.Identity // nil where nobody asks
 	devices  bool               // some write to memory: the system does not know all that was written to
+	short    int                // the least of the networks' Short
 
 	engine   *engine.Engine
 	spill    *spill.Spill // nil where the log has no use for it
@@ -152,6 +153,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Replay:   p.options.Survive == "crashes",
 		Save:     p.asks.add,
 		LogBytes: p.options.LogBytes,
+		Recorded: p.short,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
 		Behind:   p.lags,
 		Connect:  p.fabric.Connect,

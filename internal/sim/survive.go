@@ -158,6 +158,15 @@ func halfway(seed uint64) func() bool {
 // lends tells whether the network of a seed lends what lasts.
 func lends(seed uint64) bool { return seed%3 == 2 }
 
+// longer is how long bodies every other connection of a seed takes: a message that was sent with
+// its body over one may have to be sent again over another that does not take it so.
+func longer(seed uint64) int {
+	if seed%4 == 1 {
+		return 128 << 10
+	}
+	return 0
+}
+
 // networkOf is the network of a seed. Some are narrow: a long body is on its way for much of
 // an iteration, and those who have to do something with it get to do it sooner.
 func (s *survival) networkOf(seed uint64) mem.Options {
@@ -165,7 +174,7 @@ func (s *survival) networkOf(seed uint64) mem.Options {
 	if s.narrow {
 		return mem.Options{Depth: 8, Bulk: 1, MaxBody: 32 << 10, Lends: lends(seed), Late: late(seed)}
 	}
-	return mem.Options{Depth: 8, MaxBody: 32 << 10, Lends: lends(seed), Halfway: halfway(seed)}
+	return mem.Options{Depth: 8, MaxBody: 32 << 10, Longer: longer(seed), Lends: lends(seed), Halfway: halfway(seed)}
 }
 
 // late has seven of eight looks at a connection find nothing more of a long body.
@@ -232,7 +241,7 @@ func (s *survival) whole() topology.Epoch {
 // but for the last it will be told.
 func (s *survival) start(process int) *engine.Engine {
 	cfg := engine.Config{
-		Process: process, Processes: s.first, Epoch: max(s.whole()-1, 1), Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Stepped: true,
+		Process: process, Processes: s.first, Epoch: max(s.whole()-1, 1), Room: lives - len(s.first), Keep: true, Replay: s.level == Crashes, Recorded: 32 << 10, Stepped: true,
 		LogBytes: logBytes, Spill: spill{s}, Unexpected: 32 << 10,
 		Connect: func(to int) { s.dials = append(s.dials, &dial{from: process, to: to}) },
 		Fail:    func(err error) { s.fail = fmt.Errorf("process %d: %w", process, err) },

@@ -21,6 +21,8 @@ type Options struct {
 	Depth   int // messages that a lane holds before Send answers ErrFull. Zero means 64.
 	Bulk    int // that the lane of bulk messages holds. Zero means Depth.
 	MaxBody int // Zero means 64 KiB.
+	// Longer is MaxBody of every other connection, the first among them. Zero means MaxBody.
+	Longer int
 
 	// Lends tells whether a body that lasts is only copied when its receiver takes it.
 	Lends bool
@@ -44,6 +46,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 10
 	}
+	if o.Longer == 0 {
+		o.Longer = o.MaxBody
+	}
 	return o
 }
 
@@ -62,6 +67,7 @@ type Network struct {
 	mu        sync.Mutex // guards what follows
 	endpoints map[transport.Addr]*Endpoint
 	pipes     []*pipe // those that were not seen broken
+	longer    bool    // the last takes bodies of Options.Longer
 
 	pulled  atomic.Bool
 	since   time.Time     // it is pulled; guarded by mu
@@ -224,6 +230,9 @@ func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
 	p := &pipe{opt: n.opt, net: n}
 	n.mu.Lock()
 	n.pipes = append(n.pipes, p)
+	if n.longer = !n.longer; n.longer {
+		p.opt.MaxBody = n.opt.Longer
+	}
 	n.mu.Unlock()
 	atA = &Conn{pipe: p, peer: b, side: 0}
 	atB = &Conn{pipe: p, peer: a, side: 1}

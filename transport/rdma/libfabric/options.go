@@ -17,7 +17,7 @@ const Name = "ofi"
 // Network makes endpoints over a provider of libfabric, such as "tcp;ofi_rxm".
 // Where this program was built without libfabric, they cannot listen.
 func Network(provider string) transport.Network {
-	return transport.Network{Name: Name, Named: true, Device: true, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
+	return transport.Network{Name: Name, Named: true, Device: true, Short: maxBody, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
 		d, err := Listen(ctx, Options{
 			Provider: provider, Listen: net.JoinHostPort(s.Address, "0"), Secret: s.Secret, TLS: s.TLS, Log: s.Log,
 		})
