@@ -5,6 +5,7 @@ package tcp
 import (
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,20 +40,25 @@ func sameHost(s net.Conn) bool {
 }
 
 // What tells that a path is not free: it took more than farRTT at best, of surely segments; or it
-// takes more than queueRTT now, while bytes wait for it, so that there is a queue on the way; or
+// takes more than queueRTT now, while surely segments are on their way, so that there is a queue (the
+// kernel's mean is that of now after sureRTT answers: one to a segment alone may be held back for 40 ms); or
 // of lossEvery segments more than lossMost were sent again, lossTimes in a row. By itself a veth
 // loses some hundred at once, now and then, when a receiver's window closes.
 const (
 	farRTT    = time.Millisecond
-	surely    = 16
 	queueRTT  = 5 * time.Millisecond
+	surely    = 16
+	sureRTT   = 24
 	lossEvery = 1 << 12
 	lossMost  = lossEvery / 64
 	lossTimes = 4
 )
 
-// lookEvery is how often a lane looks, at most, whether its path is still free.
-const lookEvery = time.Millisecond
+// A lane looks whether its path is free while much of what it has sent is on its way, so often.
+const (
+	lookEvery = time.Millisecond
+	lookBytes = 64 << 10
+)
 
 // notSentMost is about what the kernel takes of a lane beyond what it has put on the way, where
 // the path is not free: what waits for longer is better kept where another path can have it.
@@ -65,32 +71,32 @@ type outlook struct {
 	free       bool
 	congestion string // the system's
 	looked     time.Time
-	segments   uint32 // sent, and
-	resent     uint32 //   sent again, when lossEvery began
-	lossy      int    // such rows before that had more than lossMost
+	unseen     int         // bytes sent since little was on its way when it was looked at
+	due        atomic.Bool // those are many: look; read by others
+	answers    uint32      // that had come by then
+	segments   uint32      // sent, and
+	resent     uint32      //   sent again, when lossEvery began
+	lossy      int         // such rows before that had more than lossMost
 }
 
-// newOutlook is that of s at the end of the handshake.
-func newOutlook(s net.Conn, congestion string) outlook {
-	if sameHost(s) {
-		return outlook{} // there is no path
-	}
-	return outlook{free: true, congestion: congestion}
+// begin begins with what s is at the end of the handshake.
+func (o *outlook) begin(s net.Conn, congestion string) {
+	o.free, o.congestion = !sameHost(s), congestion // within a host there is no path
 }
 
-// refused says that fd takes no more at present.
-func (o *outlook) refused(fd int) {
+// sent says that so many bytes have left.
+func (o *outlook) sent(n int) {
 	if !o.free {
-		return // without a look at the clock
+		return
 	}
-	if now := time.Now(); now.Sub(o.looked) >= lookEvery {
-		o.look(fd, now)
+	if o.unseen += n; o.unseen >= lookBytes {
+		o.due.Store(true)
 	}
 }
 
-// look asks the kernel, if it is still of interest.
+// look asks the kernel, if it is of interest and was not asked just now.
 func (o *outlook) look(fd int, now time.Time) {
-	if !o.free {
+	if !o.free || now.Sub(o.looked) < lookEvery {
 		return
 	}
 	o.looked = now
@@ -100,7 +106,12 @@ func (o *outlook) look(fd int, now time.Time) {
 }
 
 func (o *outlook) see(fd int, info *unix.TCPInfo) {
-	if o.stillFree(info) {
+	free := o.stillFree(info)
+	if info.Unacked < surely || !free {
+		o.unseen, o.answers = 0, info.Segs_in
+		o.due.Store(false)
+	}
+	if free {
 		return
 	}
 	o.free = false
@@ -121,7 +132,7 @@ func (o *outlook) stillFree(info *unix.TCPInfo) bool {
 		o.segments, o.resent = info.Segs_out, info.Total_retrans
 	}
 	far := info.Delivered >= surely && microseconds(info.Min_rtt) > farRTT
-	queue := queued(info) && microseconds(info.Rtt) > queueRTT
+	queue := info.Unacked >= surely && info.Segs_in-o.answers >= sureRTT && microseconds(info.Rtt) > queueRTT
 	return !far && !queue && o.lossy < lossTimes
 }
 

@@ -20,23 +20,22 @@ func TestOutlook(t *testing.T) {
 	sent := func(segments, resent uint32) unix.TCPInfo {
 		return unix.TCPInfo{Delivered: segments - resent, Min_rtt: 20 * us, Rtt: 40 * us, Segs_out: segments, Total_retrans: resent}
 	}
-	waits := func(minRTT, rtt uint32) unix.TCPInfo { // bytes, for the path
-		return unix.TCPInfo{Delivered: 100, Min_rtt: minRTT, Rtt: rtt, Notsent_bytes: 9, Unacked: 10, Snd_mss: 1000, Snd_wnd: 20_000}
+	way := func(segments, answers, rtt uint32) unix.TCPInfo { // they are on their way
+		return unix.TCPInfo{Delivered: 100, Min_rtt: 20 * us, Rtt: rtt, Unacked: segments, Segs_in: answers}
 	}
-	closed := waits(20*us, 9*ms)
-	closed.Snd_wnd = 10_000
 	tests := map[string]struct {
 		looks []unix.TCPInfo
 		free  bool
 	}{
 		"nothing was sent":                        {[]unix.TCPInfo{{Min_rtt: ^uint32(0)}}, true},
-		"a near host":                             {[]unix.TCPInfo{waits(20*us, 40*us)}, true},
-		"a far one":                               {[]unix.TCPInfo{waits(2*ms, 2*ms)}, false},
+		"a near host":                             {[]unix.TCPInfo{way(20, 100, 40*us)}, true},
+		"a far one":                               {[]unix.TCPInfo{{Delivered: 100, Min_rtt: 2 * ms}}, false},
 		"the handshake alone took long":           {[]unix.TCPInfo{{Delivered: 1, Min_rtt: 2 * ms, Rtt: 2 * ms}}, true},
-		"a queue on the way":                      {[]unix.TCPInfo{waits(20*us, 40*us), waits(20*us, 9*ms)}, false},
-		"a queue that was there once":             {[]unix.TCPInfo{waits(20*us, 9*ms), waits(20*us, 40*us)}, false},
-		"answers that were held back":             {[]unix.TCPInfo{{Delivered: 100, Min_rtt: 20 * us, Rtt: 40 * ms}}, true},
-		"a receiver that does not read":           {[]unix.TCPInfo{closed}, true},
+		"a queue on the way":                      {[]unix.TCPInfo{way(20, 100, 40*us), way(20, 200, 9*ms)}, false},
+		"a queue that was there once":             {[]unix.TCPInfo{way(20, 100, 9*ms), way(0, 200, 40*us)}, false},
+		"an answer that was held back":            {[]unix.TCPInfo{way(0, 100, 40*ms)}, true},
+		"and then much is sent":                   {[]unix.TCPInfo{way(0, 100, 40*ms), way(200, 110, 20*ms)}, true},
+		"which is answered late, too":             {[]unix.TCPInfo{way(0, 100, 40*ms), way(200, 110, 20*ms), way(100, 130, 18*ms)}, false},
 		"a burst that was lost":                   {[]unix.TCPInfo{sent(10_000, 500), sent(20_000, 500), sent(30_000, 1000), sent(40_000, 1000)}, true},
 		"one in twenty is lost all the time":      {[]unix.TCPInfo{sent(10_000, 500), sent(20_000, 1000), sent(30_000, 1500), sent(40_000, 2000)}, false},
 		"one in a hundred is":                     {[]unix.TCPInfo{sent(10_000, 100), sent(20_000, 200), sent(30_000, 300), sent(40_000, 400)}, true},

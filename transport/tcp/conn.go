@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/transport"
@@ -82,7 +83,7 @@ func newConn(e *Endpoint, fds [2]int, streams [2]*stream, peer transport.Addr) (
 	c.in[1].init(fds[1], bulkBuf)
 	for i, fd := range fds {
 		c.lanes[i].fd = fd
-		c.lanes[i].outlook = newOutlook(streams[i].sock, e.congestion)
+		c.lanes[i].outlook.begin(streams[i].sock, e.congestion)
 		if sealed := streams[i].sealed; sealed != nil {
 			sealed.wire.leave(fd)
 			c.in[i].sealed, c.lanes[i].sealed = sealed, sealed
@@ -208,6 +209,10 @@ func (c *Conn) poll(in transport.Receiver) (moved bool, err error) {
 		moved, _ = c.pushLocked() // an error is for Send; receiving goes on
 		c.out.Unlock()
 	}
+	if (c.lanes[0].outlook.due.Load() || c.lanes[1].outlook.due.Load()) && c.out.TryLock() {
+		c.lookLocked(time.Now())
+		c.out.Unlock()
+	}
 	m, err := c.receive(0, in)
 	moved = moved || m
 	if err != nil || !c.alive() {
@@ -222,6 +227,13 @@ func (c *Conn) poll(in transport.Receiver) (moved bool, err error) {
 		}
 	}
 	return moved, err
+}
+
+// lookLocked looks whether the path is still free.
+func (c *Conn) lookLocked(now time.Time) {
+	for i := range c.lanes {
+		c.lanes[i].outlook.look(c.lanes[i].fd, now)
+	}
 }
 
 func (c *Conn) receive(lane int, in transport.Receiver) (moved bool, err error) {

@@ -27,15 +27,13 @@ type sealed struct {
 func (o *outLane) pushSealed() (moved bool, err error) {
 	w := o.sealed.wire
 	moved, err = w.push()
-	if err == nil && w.owes.Load() {
-		o.outlook.refused(o.fd)
-	}
 	if err != nil || w.owes.Load() || o.start == o.end {
 		return moved, err
 	}
 	if _, err = o.sealed.tls.Write(o.buf[o.start:o.end]); err == nil {
 		_, err = w.push()
 	}
+	o.outlook.sent(o.end - o.start)
 	o.start, o.end = 0, 0
 	o.note()
 	return true, err
@@ -51,7 +49,6 @@ func (o *outLane) passSealed(m *transport.Message) error {
 			return err
 		}
 		if o.sealed.wire.owes.Load() {
-			o.outlook.refused(o.fd)
 			return transport.ErrFull
 		}
 		if err := o.sealBatch(m); err != nil {
@@ -78,6 +75,7 @@ func (o *outLane) sealBatch(m *transport.Message) error {
 			return err
 		}
 		room -= o.end
+		o.outlook.sent(o.end)
 		o.start, o.end = 0, 0
 	}
 	if o.left == 0 {
@@ -90,6 +88,7 @@ func (o *outLane) sealBatch(m *transport.Message) error {
 	}
 	_, err := o.sealed.tls.Write(rest)
 	o.left += len(rest)
+	o.outlook.sent(len(rest))
 	return err
 }
 

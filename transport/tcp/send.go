@@ -206,11 +206,11 @@ func (o *outLane) push() (moved bool, err error) {
 	}
 	if errno != 0 {
 		if later(errno) {
-			o.outlook.refused(o.fd)
 			return false, nil
 		}
 		return false, errno
 	}
+	o.outlook.sent(n)
 	o.heldLeft(n)
 	o.note()
 	return true, nil
@@ -265,9 +265,9 @@ func (o *outLane) pass(m *transport.Message) error {
 		if !later(errno) {
 			return errno
 		}
-		o.outlook.refused(o.fd)
 		n = 0
 	}
+	o.outlook.sent(n)
 	if n < held {
 		o.start += n
 		return transport.ErrFull
