@@ -89,7 +89,7 @@ func (o *outlook) sent(n int) {
 	if !o.free {
 		return
 	}
-	if o.unseen += n; o.unseen >= lookBytes {
+	if o.unseen += n; o.unseen >= lookBytes && !o.due.Load() {
 		o.due.Store(true)
 	}
 }
