@@ -116,7 +116,7 @@ func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
 	for name, come := range map[string]bool{"it has come": true, "it has not come": false} {
 		t.Run(name, func(t *testing.T) {
 			p := newPairing(t, engine.Config{Keep: true})
-			p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Longer: 256 << 10})
+			p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Other: &mem.Options{MaxBody: 256 << 10}})
 			p.connect()
 			require.Equal(t, 256<<10, p.conn.MaxBody())
 			from, to := p.engines[0].Box(0), p.engines[1].Box(1)

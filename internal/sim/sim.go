@@ -102,7 +102,7 @@ type dial struct {
 }
 
 func newJob(seed uint64) *job {
-	s := &job{rng: rand.New(rand.NewPCG(seed, 0)), network: mem.NewNetwork(mem.Options{Depth: 8, MaxBody: 32 << 10, Longer: longer(seed), Lends: lends(seed), Halfway: halfway(seed)})}
+	s := &job{rng: rand.New(rand.NewPCG(seed, 0)), network: mem.NewNetwork(wide(seed))}
 	var processes [][]topology.Rank
 	size := topology.Rank(0)
 	for range 2 + s.rng.IntN(3) {

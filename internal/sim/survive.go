@@ -158,13 +158,16 @@ func halfway(seed uint64) func() bool {
 // lends tells whether the network of a seed lends what lasts.
 func lends(seed uint64) bool { return seed%3 == 2 }
 
-// longer is how long bodies every other connection of a seed takes: a message that was sent with
-// its body over one may have to be sent again over another that does not take it so.
-func longer(seed uint64) int {
+// wide is a network that takes all that comes. Of some seeds every other connection takes longer
+// bodies, and lends where the others do not: what was sent over one kind is sent again over the other.
+func wide(seed uint64) mem.Options {
+	o := mem.Options{Depth: 8, MaxBody: 32 << 10, Lends: lends(seed), Halfway: halfway(seed)}
 	if seed%4 == 1 {
-		return 128 << 10
+		other := o
+		other.MaxBody, other.Lends = 128<<10, !o.Lends
+		o.Other = &other
 	}
-	return 0
+	return o
 }
 
 // networkOf is the network of a seed. Some are narrow: a long body is on its way for much of
@@ -174,7 +177,7 @@ func (s *survival) networkOf(seed uint64) mem.Options {
 	if s.narrow {
 		return mem.Options{Depth: 8, Bulk: 1, MaxBody: 32 << 10, Lends: lends(seed), Late: late(seed)}
 	}
-	return mem.Options{Depth: 8, MaxBody: 32 << 10, Longer: longer(seed), Lends: lends(seed), Halfway: halfway(seed)}
+	return wide(seed)
 }
 
 // late has seven of eight looks at a connection find nothing more of a long body.

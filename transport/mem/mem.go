@@ -21,8 +21,6 @@ type Options struct {
 	Depth   int // messages that a lane holds before Send answers ErrFull. Zero means 64.
 	Bulk    int // that the lane of bulk messages holds. Zero means Depth.
 	MaxBody int // Zero means 64 KiB.
-	// Longer is MaxBody of every other connection, the first among them. Zero means MaxBody.
-	Longer int
 
 	// Lends tells whether a body that lasts is only copied when its receiver takes it.
 	Lends bool
@@ -34,6 +32,9 @@ type Options struct {
 	// Halfway tells of each message whether a Poll leaves it when its receiver has said where its
 	// body goes, and a later one goes on. Nil: none.
 	Halfway func() bool
+
+	// Other is of every other connection, the first among them. Nil: all are alike.
+	Other *Options
 }
 
 func (o Options) withDefaults() Options {
@@ -46,8 +47,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 10
 	}
-	if o.Longer == 0 {
-		o.Longer = o.MaxBody
+	if o.Other != nil {
+		other := o.Other.withDefaults()
+		o.Other = &other
 	}
 	return o
 }
@@ -67,7 +69,7 @@ type Network struct {
 	mu        sync.Mutex // guards what follows
 	endpoints map[transport.Addr]*Endpoint
 	pipes     []*pipe // those that were not seen broken
-	longer    bool    // the last takes bodies of Options.Longer
+	other     bool    // the last is as Options.Other
 
 	pulled  atomic.Bool
 	since   time.Time     // it is pulled; guarded by mu
@@ -230,8 +232,8 @@ func (n *Network) Pipe(a, b transport.Addr) (atB, atA *Conn) {
 	p := &pipe{opt: n.opt, net: n}
 	n.mu.Lock()
 	n.pipes = append(n.pipes, p)
-	if n.longer = !n.longer; n.longer {
-		p.opt.MaxBody = n.opt.Longer
+	if n.other = !n.other; n.other && n.opt.Other != nil {
+		p.opt = *n.opt.Other
 	}
 	n.mu.Unlock()
 	atA = &Conn{pipe: p, peer: b, side: 0}
