@@ -110,7 +110,7 @@ type cutter struct {
 // flag names.
 func (c *cutter) listen(t *testing.T, networks int) func(process int) []fabric.Network {
 	for range networks {
-		c.networks = append(c.networks, mem.NewNetwork(mem.Options{}))
+		c.networks = append(c.networks, mem.NewNetwork(mem.Options{Other: &mem.Options{MaxBody: 256 << 10, Lends: true}}))
 	}
 	return func(process int) (all []fabric.Network) {
 		for i, network := range c.networks {
