@@ -117,7 +117,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	if lender, ok := conn.(transport.Lender); ok && lender.Lends() {
 		l.lender = lender
 	}
-	l.eager = min(eagerSent, conn.MaxBody(), e.cfg.LogBytes-logCost(0)) // more would never fit the log
+	l.eager = min(eagerSent, conn.MaxBody())
 	switch {
 	case l.puller != nil:
 		l.eager = eagerPulled

@@ -289,8 +289,7 @@ func (b *Box) parted(left *Box, to *link) {
 		}
 		x := to.newEntry(s)
 		x.header, x.body, x.op, o.entry, o.msg = a.header, o.buf, o, x, nil
-		x.header.Kind = wire.Offer
-		x.env = wire.Envelope{Length: uint64(len(o.buf))}
+		to.offer(x)
 		to.keep(x)
 		to.enqueue(x)
 		s.acked = min(s.acked, x.header.Seq-1)

@@ -361,7 +361,7 @@ func (l *link) pumpOne() bool {
 	if l.stuck != stuckQueue && !l.may(x.needs) {
 		return false
 	}
-	if x.header.Kind == wire.Eager && len(x.body) > l.conn.MaxBody() {
+	if x.header.Kind == wire.Eager && l.tooLongLocked(len(x.body)) {
 		l.offer(x)
 	}
 	if !x.kept && !x.gone && !x.repeats && !l.admit(x) {
@@ -397,6 +397,12 @@ func (l *link) pumpOne() bool {
 		}
 	}
 	return true
+}
+
+// tooLongLocked tells whether a body of n bytes cannot go with its header: the connection takes less,
+// or there is never room for it in the log.
+func (l *link) tooLongLocked(n int) bool {
+	return n > l.conn.MaxBody() || !l.firmLocked() && !l.replay && logCost(n) > l.e.cfg.LogBytes
 }
 
 // offer has x offered, though it was to be sent with its body, or was sent so over another

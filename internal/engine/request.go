@@ -303,7 +303,7 @@ func (l *link) takeBack(x *entry) {
 		if l.stuck == stuckQueue && l.queue.head == x {
 			return // it is leaving
 		}
-		x.header.Kind = wire.Offer
+		l.offer(x)
 	}
 	x.retracting = true
 	if x.kept && !x.queued {

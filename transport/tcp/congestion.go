@@ -39,19 +39,17 @@ func sameHost(s net.Conn) bool {
 	return ok1 && ok2 && (here.IP.IsLoopback() || here.IP.Equal(there.IP))
 }
 
-// What tells that a path is not free: it took more than farRTT at best, of surely segments; or it
-// takes more than queueRTT now, while surely segments are on their way, so that there is a queue (the
-// kernel's mean is that of now after sureRTT answers: one to a segment alone may be held back for 40 ms); or
-// of lossEvery segments more than lossMost were sent again, lossTimes in a row. By itself a veth
-// loses some hundred at once, now and then, when a receiver's window closes.
+// What tells that a path is not free.
 const (
-	farRTT    = time.Millisecond
-	queueRTT  = 5 * time.Millisecond
-	surely    = 16
-	sureRTT   = 24
-	lossEvery = 1 << 12
-	lossMost  = lossEvery / 64
-	lossTimes = 4
+	farRTT = time.Millisecond // it took longer at best,
+	surely = 16               // of so many segments
+
+	queueRTT = 5 * time.Millisecond // it takes longer while surely segments are on their way: there is a queue.
+	sureRTT  = 24                   // The kernel's mean is of now after so many answers: one to a segment alone may be held back for 40 ms
+
+	lossEvery = 1 << 12        // of so many segments
+	lossMost  = lossEvery / 64 // more than these were sent again,
+	lossTimes = 4              // so many times in a row: a veth loses some hundred at once when a receiver's window closes
 )
 
 // A lane looks whether its path is free while much of what it has sent is on its way, so often.
@@ -73,7 +71,7 @@ type outlook struct {
 	looked     time.Time
 	unseen     int         // bytes sent since little was on its way when it was looked at
 	due        atomic.Bool // those are many: look; read by others
-	answers    uint32      // that had come by then
+	answers    uint32      // segments that had come by then, when unseen began
 	segments   uint32      // sent, and
 	resent     uint32      //   sent again, when lossEvery began
 	lossy      int         // such rows before that had more than lossMost

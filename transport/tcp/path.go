@@ -23,7 +23,6 @@ func (c *Conn) Path() (p transport.PathInfo) {
 	for i := range c.lanes {
 		o := &c.lanes[i]
 		lane, _ := o.meter.Read(o.fd, now)
-		o.outlook.look(o.fd, now)
 		p.RTT = max(p.RTT, lane.RTT)
 		p.Retransmits += lane.Retransmits
 		p.Delivered += lane.Delivered
