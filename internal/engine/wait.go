@@ -72,28 +72,54 @@ func newSpinPolicy(c Config, local int) spinPolicy {
 // message was abandoned or the engine has failed; g's requests are still under
 // way.
 func (e *Engine) await(ctx context.Context, c *Call, b *Box, g goal) error {
-	if g.reached() || !c.Patient && e.spinFor(&g) {
+	if g.reached() {
 		return nil
 	}
-	return e.sleepFor(ctx, c, b, &g)
+	var s spin
+	o := idle
+	if !c.Patient {
+		if o = e.spinFor(&g, &s); o == reached {
+			return nil
+		}
+	}
+	return e.sleepFor(ctx, c, b, &g, &s, o)
 }
 
-// spinFor polls until g is reached or the budget is spent.
-func (e *Engine) spinFor(g *goal) bool {
-	var s spin
+// An outcome is what comes of a poll.
+type outcome uint8
+
+const (
+	goesOn  outcome = iota
+	reached         // the goal
+	idle            // there was nothing for long enough: time to sleep
+	lasts           // time to look up, and then to go on
+)
+
+// lookUp is how long a caller polls until it looks whether its context has ended and whether
+// it waits in vain: what moves may be others' messages, and where cores are shared a few
+// polls can take that long.
+const lookUp = 10 * time.Millisecond
+
+// spinFor polls until g is reached, s is idle or lookUp has gone by. It goes on with s.
+func (e *Engine) spinFor(g *goal, s *spin) outcome {
+	s.until = time.Time{}
 	for {
 		if len(*e.active.Load()) > 0 && e.tryPolling() {
 			for {
 				moved := e.pollAll()
 				if g.reached() {
 					e.leave()
-					return true
+					return reached
 				}
+				var o outcome
 				if moved {
-					s = spin{}
-				} else if e.pause(&s, true) {
+					o = s.moved()
+				} else {
+					o = e.pause(s, true)
+				}
+				if o != goesOn {
 					e.leave()
-					return false
+					return o
 				}
 				if e.guests.Load() > 0 {
 					e.leave()
@@ -102,24 +128,48 @@ func (e *Engine) spinFor(g *goal) bool {
 			}
 		}
 		if g.reached() {
-			return true
+			return reached
 		}
-		if e.pause(&s, false) {
-			return g.reached()
+		if o := e.pause(s, false); o != goesOn {
+			if g.reached() {
+				return reached
+			}
+			return o
 		}
 	}
 }
 
-// A spin is a row of polls for nothing.
+// A spin is how a caller polls.
 type spin struct {
-	polls uint32
-	since time.Time // its first look at the clock
-	last  time.Time // its last
+	polls uint32    // for nothing, in a row
+	since time.Time // the first look at the clock in that row
+	last  time.Time // the last
+	moves uint32    // polls that were for something
+	until time.Time // when to look up; zero: not known yet
+}
+
+// moved notes a poll that was for something.
+func (s *spin) moved() outcome {
+	s.polls, s.since, s.last = 0, time.Time{}, time.Time{}
+	if s.moves++; s.moves&63 != 0 {
+		return goesOn
+	}
+	return s.look(time.Now())
+}
+
+func (s *spin) look(now time.Time) outcome {
+	switch {
+	case s.until.IsZero():
+		s.until = now.Add(lookUp)
+	case now.After(s.until):
+		return lasts
+	}
+	return goesOn
 }
 
 // pause lets others run between two polls for nothing, or between two looks
-// while somebody else polls. True when the budget is spent.
-func (e *Engine) pause(s *spin, polling bool) bool {
+// while somebody else polls.
+func (e *Engine) pause(s *spin, polling bool) outcome {
 	s.polls++
 	crowded := e.spin.yieldOS || e.crowded.Load()
 	if !crowded {
@@ -132,15 +182,15 @@ func (e *Engine) pause(s *spin, polling bool) bool {
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 		if s.polls&3 != 0 {
-			return false
+			return goesOn
 		}
 	case e.spin.yieldGo:
 		runtime.Gosched()
 		if s.polls&3 != 0 {
-			return false
+			return goesOn
 		}
 	case s.polls&63 != 0:
-		return false
+		return goesOn
 	case s.polls&1023 == 0:
 		runtime.Gosched()
 	}
@@ -151,15 +201,17 @@ func (e *Engine) pause(s *spin, polling bool) bool {
 	case now.Equal(s.last):
 		// A clock that stands still is that of a bubble of testing/synctest. It
 		// goes on when everybody in the bubble sleeps.
-		return true
+		return idle
 	case polling && !crowded && now.Sub(s.last) > lostCore:
 		// We did not have the core all the time: somebody else needs it.
 		e.crowdedAt = now
 		e.crowded.Store(true)
 	}
 	s.last = now
-	spent := now.Sub(s.since) >= e.spin.budget && (!crowded || s.polls >= crowdedPolls)
-	return spent || e.assisted.Load()
+	if now.Sub(s.since) >= e.spin.budget && (!crowded || s.polls >= crowdedPolls) || e.assisted.Load() {
+		return idle
+	}
+	return s.look(now)
 }
 
 // crowdedPolls is how often a caller looks at least where it gives the core away each time.
@@ -213,6 +265,15 @@ func (e *Engine) pollWhile() {
 	}
 }
 
+// pollSome is pollWhile for who has something else to do: it ends also while others'
+// messages move all the time.
+func (e *Engine) pollSome() {
+	for n := 0; n < somePolls && e.pollAll() && e.guests.Load() == 0; n++ {
+	}
+}
+
+const somePolls = 256
+
 // service does what is due on a link besides polling its connection: true if
 // that was something to poll on for. Polling is held.
 func (l *link) service() bool {
@@ -237,12 +298,12 @@ func (l *link) service() bool {
 	return pulls || goesOn
 }
 
-// Progress polls until nothing moves, unless somebody else does.
+// Progress polls until nothing moves, for a while at most, unless somebody else does.
 func (e *Engine) Progress() {
 	if len(*e.active.Load()) == 0 || !e.tryPolling() {
 		return
 	}
-	e.pollWhile()
+	e.pollSome()
 	e.leave()
 }
 
@@ -291,7 +352,14 @@ const (
 
 // seeToParked has somebody woken for who sleeps, if nobody polls for them.
 func (e *Engine) seeToParked() {
-	for e.parked.Load() != 0 && !e.armed.Load() && e.tryPolling() {
+	for n := 0; e.parked.Load() != 0 && !e.armed.Load(); n++ {
+		if n == somePolls {
+			e.wake() // watch goes on with it
+			return
+		}
+		if !e.tryPolling() {
+			return
+		}
 		idle := !e.pollAll()
 		if idle {
 			e.arm()
@@ -382,7 +450,10 @@ func (e *Engine) watch() {
 			continue
 		case <-e.woken:
 			rise()
-			e.Progress()
+			if len(*e.active.Load()) > 0 && e.tryPolling() {
+				e.pollWhile()
+				e.leave()
+			}
 			if atomic.LoadUint32(&e.polls)-last < few && e.patient.Load() != 0 && e.tryPolling() {
 				e.pollWhile()
 				e.arm()
@@ -457,8 +528,8 @@ type wait struct {
 var waitPool = sync.Pool{New: func() any { return new(wait) }}
 
 // sleepFor sleeps until g is reached, the context ends, g's message was
-// abandoned or the engine fails.
-func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
+// abandoned or the engine fails. While o is that s lasts, it polls.
+func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin, o outcome) error {
 	w := waitPool.Get().(*wait)
 	w.id, w.call, w.since, w.goal = e.waitIDs.Add(1), c, time.Now(), *g
 	w.until, _ = ctx.Deadline()
@@ -486,6 +557,14 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 	}()
 	_, firm := ctx.(takingBack)
 	sleeper := g.sleeper()
+	for ; o == lasts; o = e.spinFor(g, s) {
+		if err := e.vain(ctx, w, firm); err != nil {
+			return err
+		}
+	}
+	if o == reached {
+		return nil
+	}
 	asleep := &e.parked
 	if c.Patient {
 		asleep = &e.patient
@@ -497,14 +576,11 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		if g.copyLent(); g.reached() {
 			return nil
 		}
-		if why := w.told.Load(); why != nil && !firm {
-			return why
-		}
-		if !firm && e.failures.Load() != nil && g.raised() {
-			return ErrProcFailedPending
+		if err := e.vain(ctx, w, firm); err != nil {
+			return err
 		}
 		if len(*e.active.Load()) > 0 && e.tryPolling() {
-			e.pollWhile()
+			e.pollSome()
 			if g.reached() {
 				e.leave()
 				return nil
@@ -518,12 +594,27 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal) error {
 		select {
 		case <-sleeper.ch:
 		case <-ctx.Done():
-			if firm || w.told.Load() == nil {
-				return w.given(ctx)
-			}
 		case <-e.dead:
 			return e.err()
 		}
+	}
+	return nil
+}
+
+// vain is why w's goal is waited for no longer; nil: go on. A firm wait ends with its
+// goal alone.
+func (e *Engine) vain(ctx context.Context, w *wait, firm bool) error {
+	if firm {
+		return nil
+	}
+	if why := w.told.Load(); why != nil {
+		return why
+	}
+	if e.failures.Load() != nil && w.goal.raised() {
+		return ErrProcFailedPending
+	}
+	if ctx.Err() != nil {
+		return w.given(ctx)
 	}
 	return nil
 }
