@@ -16,10 +16,10 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// maxBody is where longer frames stop being faster: 1 MiB to and fro over
-// loopback, in frames of 256 KiB, 512 KiB and 1 MiB, took 232, 200 and 217 µs
-// (BenchmarkMiB, 2-core Xeon VM, medians of 8), and a plain C program 179.
-const maxBody = 512 << 10
+// maxBody is 1 MiB: with 512 KiB, messages of 4 MiB between two hosts took 768 µs instead
+// of 677, and over loopback 710 instead of 672; 6 to 9 % less went through from 1 MiB on
+// (mpivbench latency and bw; 2-core Xeon VM, by turns, medians of 7).
+const maxBody = 1 << 20
 
 const (
 	laneBuf   = 64 << 10 // of lane 0: many small messages in one read
