@@ -266,9 +266,15 @@ func (e *Engine) pollWhile() {
 }
 
 // pollSome is pollWhile for who has something else to do: it ends also while others'
-// messages move all the time.
-func (e *Engine) pollSome() {
-	for n := 0; n < somePolls && e.pollAll() && e.guests.Load() == 0; n++ {
+// messages move all the time. Then moves is true.
+func (e *Engine) pollSome() (moves bool) {
+	for n := 0; ; n++ {
+		switch {
+		case n == somePolls:
+			return true
+		case !e.pollAll() || e.guests.Load() > 0:
+			return false
+		}
 	}
 }
 
@@ -580,12 +586,15 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 			return err
 		}
 		if len(*e.active.Load()) > 0 && e.tryPolling() {
-			e.pollSome()
+			moves := e.pollSome()
 			if g.reached() {
 				e.leave()
 				return nil
 			}
 			e.arm()
+			if moves {
+				e.wake() // watch goes on with it
+			}
 			e.leave()
 			if g.reached() {
 				return nil
