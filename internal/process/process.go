@@ -165,7 +165,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	}
 	own := s.Processes[p.index]
 	p.host, p.copied = own.Host, s.Copied
-	if !p.copied {
+	if cfg.SaveBytes = saveBytesHere; p.copied {
 		cfg.SaveBytes = saveBytes
 	}
 	var failed error
