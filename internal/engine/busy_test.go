@@ -17,37 +17,22 @@ import (
 	"github.com/mpiv/mpiv/transport/mem"
 )
 
-// A busyEndpoint makes connections whose polls take a while, once it is so: as where
-// others have the core, or send all the time.
-type busyEndpoint struct {
-	transport.Endpoint
+// A busy connection's polls take a while, once it is so: as where others have the core, or
+// send all the time.
+type busy struct {
+	transport.Conn
 	takes *atomic.Int64 // ns a poll; 0: as the connection itself
 	moves bool
 }
 
-type busyConn struct {
-	transport.Conn
-	by *busyEndpoint
-}
-
-func (b *busyEndpoint) Dial(ctx context.Context, to transport.Addr) (transport.Conn, error) {
-	c, err := b.Endpoint.Dial(ctx, to)
-	return busyConn{c, b}, err
-}
-
-func (b *busyEndpoint) Accept(ctx context.Context) (transport.Conn, error) {
-	c, err := b.Endpoint.Accept(ctx)
-	return busyConn{c, b}, err
-}
-
-func (c busyConn) Poll(in transport.Receiver) (bool, error) {
-	takes := c.by.takes.Load()
+func (c busy) Poll(in transport.Receiver) (bool, error) {
+	takes := c.takes.Load()
 	if takes == 0 {
 		return c.Conn.Poll(in)
 	}
 	time.Sleep(time.Duration(takes))
 	_, err := c.Conn.Poll(in)
-	return c.by.moves, err
+	return c.moves, err
 }
 
 // Who waits looks up from it soon, whatever moves meanwhile and however long each poll takes.
@@ -64,7 +49,7 @@ func TestWhoPollsLooksUp(t *testing.T) {
 				w := newWorldOn(t, engine.Config{Keep: true, Crowded: !c.moves}, func(process int) transport.Endpoint {
 					ep, err := network.Listen(strconv.Itoa(process))
 					require.NoError(t, err)
-					return &busyEndpoint{ep, &takes, c.moves}
+					return wrapped{ep, func(conn transport.Conn) transport.Conn { return busy{conn, &takes, c.moves} }}
 				}, 1, 1)
 				w.ring(t, 8, 0)
 				takes.Store(int64(c.takes))

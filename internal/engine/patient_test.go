@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -15,34 +14,14 @@ import (
 	"github.com/mpiv/mpiv/transport/mem"
 )
 
-// An alarm counts how often connections are asked to wake somebody.
-type alarm struct {
-	transport.Endpoint
-	armed atomic.Int64
-}
-
+// An alarmed connection counts how often it is asked to wake somebody.
 type alarmed struct {
 	transport.Conn
-	by *alarm
+	armed *atomic.Int64
 }
 
-func (a *alarm) Dial(ctx context.Context, to transport.Addr) (transport.Conn, error) {
-	return a.watch(a.Endpoint.Dial(ctx, to))
-}
-
-func (a *alarm) Accept(ctx context.Context) (transport.Conn, error) {
-	return a.watch(a.Endpoint.Accept(ctx))
-}
-
-func (a *alarm) watch(c transport.Conn, err error) (transport.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &alarmed{c, a}, nil
-}
-
-func (c *alarmed) Arm(wake func()) {
-	c.by.armed.Add(1)
+func (c alarmed) Arm(wake func()) {
+	c.armed.Add(1)
 	c.Conn.Arm(wake)
 }
 
@@ -61,15 +40,14 @@ func TestSleepersAreNoBurden(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // the clock is that of the pauses
 				network := mem.NewNetwork(mem.Options{})
-				a := new(alarm)
+				var count atomic.Int64
 				w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
 					ep, err := network.Listen(strconv.Itoa(process))
 					require.NoError(t, err)
 					if process != 0 {
 						return ep
 					}
-					a.Endpoint = ep
-					return a
+					return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, &count} }}
 				}, 1, 1)
 				w.ring(t, 8, 0)
 				came := make(chan error)
@@ -78,12 +56,12 @@ func TestSleepersAreNoBurden(t *testing.T) {
 					came <- err
 				}()
 				synctest.Wait()
-				before := a.armed.Load()
+				before := count.Load()
 				for range rounds { // nobody waits here: a look, and away
 					time.Sleep(c.pause)
 					w.lookUntilItCame(t)
 				}
-				armed := a.armed.Load() - before
+				armed := count.Load() - before
 				require.Equal(t, c.armed, armed >= rounds/2, "armed %d times for %d messages", armed, rounds)
 				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
 				require.NoError(t, <-came)

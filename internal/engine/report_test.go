@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,20 +13,9 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
-// slow is an endpoint whose connections deliver nothing while closed.
-type slow struct {
-	transport.Endpoint
-	closed *atomic.Bool
-}
-
-func (s slow) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
-	c, err := s.Endpoint.Dial(ctx, a)
-	return slowConn{c, s.closed}, err
-}
-
-func (s slow) Accept(ctx context.Context) (transport.Conn, error) {
-	c, err := s.Endpoint.Accept(ctx)
-	return slowConn{c, s.closed}, err
+// slow is ep, whose connections deliver nothing while closed.
+func slow(ep transport.Endpoint, closed *atomic.Bool) transport.Endpoint {
+	return wrapped{ep, func(c transport.Conn) transport.Conn { return slowConn{c, closed} }}
 }
 
 type slowConn struct {
@@ -49,7 +37,7 @@ func newDeafWorld(t *testing.T, ranks ...int) (w *world, deaf *atomic.Bool) {
 	w = newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint {
 		ep := networks["tcp"](t, p)
 		if p == 1 {
-			return slow{ep, deaf}
+			return slow(ep, deaf)
 		}
 		return ep
 	}, ranks...)
@@ -139,7 +127,7 @@ func TestNobodySleepsForABuffer(t *testing.T) {
 // Who takes a long message says so while its body is on its way.
 func TestTaking(t *testing.T) {
 	var closed atomic.Bool
-	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow{networks["tcp"](t, p), &closed} }, 1, 1)
+	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow(networks["tcp"](t, p), &closed) }, 1, 1)
 	const size = 64 << 20
 	s := w.boxes[0].Isend(from(1, 2), make([]byte, size), engine.Standard)
 	r := w.boxes[1].Irecv(from(0, 2), make([]byte, size))

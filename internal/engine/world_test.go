@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -79,6 +80,27 @@ func newWorldAt(t testing.TB, cfg engine.Config, listen func(process int) []fabr
 		}
 	})
 	return w
+}
+
+// A wrapped endpoint makes connections that do something else than those of its network.
+type wrapped struct {
+	transport.Endpoint
+	wrap func(transport.Conn) transport.Conn
+}
+
+func (w wrapped) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
+	return w.wrapped(w.Endpoint.Dial(ctx, a))
+}
+
+func (w wrapped) Accept(ctx context.Context) (transport.Conn, error) {
+	return w.wrapped(w.Endpoint.Accept(ctx))
+}
+
+func (w wrapped) wrapped(c transport.Conn, err error) (transport.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(c), nil
 }
 
 // run runs f as every rank and waits for all.

@@ -165,7 +165,8 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	}
 	own := s.Processes[p.index]
 	p.host, p.copied = own.Host, s.Copied
-	if cfg.SaveBytes = saveBytesHere; p.copied {
+	cfg.SaveBytes = saveBytesHere
+	if p.copied {
 		cfg.SaveBytes = saveBytes
 	}
 	var failed error
