@@ -7,12 +7,13 @@ type Measured interface{ Path() PathInfo }
 
 // A PathInfo is how a path does, both lanes together. It speaks of the peer's
 // kernel: a program that does not read is no fault of the path. Where it is the peer's
-// process that acknowledges, Stalled is negative, and the others are as near as can be told.
+// process that acknowledges, Stalled is negative, Oldest zero, and the others are as near as can be told.
 type PathInfo struct {
 	RTT         time.Duration // smoothed; of the lane that is slower
 	Unacked     int           // bytes written that the peer's kernel has not acknowledged
 	Queued      bool          // more was written than the path takes at a time: it is what limits the sender
 	Stalled     time.Duration // how long bytes have been on their way without an acknowledgement
+	Oldest      time.Duration // how long the oldest of those has been, as far as looks tell: never longer than it was
 	Retransmits uint64        // segments sent again, ever
 	Delivered   uint64        // bytes acknowledged, ever
 }

@@ -12,8 +12,8 @@ import (
 // carry.
 const Look = sensors.SlotTime
 
-// hangs is for how long nothing was acknowledged of what is on its way when the path is what
-// limits, though the program may have no more to send.
+// hangs is for how long, beside two round trips, nothing was acknowledged of what is on its way, or not all of
+// it, when the path is what limits, though the program may have no more to send.
 const hangs = 100 * time.Millisecond
 
 // A Course is what a path does between two readings. The zero value begins with the first look,
@@ -24,7 +24,7 @@ type Course struct {
 	bytes, pending uint64
 	busy, limited  time.Duration
 	slots          sensors.Slots
-	rtt            time.Duration
+	rtt, least     time.Duration // the last round trip, and the shortest: 0 is not known
 }
 
 // A Reading is what a path did in an interval; its fields are as those of sensors.Reading.
@@ -40,15 +40,21 @@ type Reading struct {
 
 // See takes how the path is now, and was since the last look, which passed before.
 func (c *Course) See(info transport.PathInfo, now time.Time, passed time.Duration) {
-	if c.begun && info.Delivered >= c.delivered {
+	switch {
+	case c.begun && info.Delivered >= c.delivered:
 		c.bytes += info.Delivered - c.delivered
-	} // else the connection is another
+	default: // the connection is another
+		c.least = 0
+	}
 	c.begun, c.delivered = true, info.Delivered
 	c.pending, c.rtt = uint64(info.Unacked), info.RTT
+	if c.least == 0 || 0 < c.rtt && c.rtt < c.least {
+		c.least = c.rtt
+	}
 	if info.Unacked > 0 { // a program that does not read is no fault of the path
 		c.busy += passed
 		c.slots.Mark(now.Add(-max(passed-Look, 0)), now)
-		if info.Queued || info.Stalled >= hangs {
+		if info.Queued || max(info.Stalled, info.Oldest) >= hangs+2*c.least {
 			c.limited += passed
 		}
 	}

@@ -43,3 +43,34 @@ func TestCourse(t *testing.T) {
 	require.False(t, r.Limited)
 	require.Equal(t, path.Look, r.Busy, "of an interval no more than all")
 }
+
+// What all has left and comes bit by bit is held up by the path, though nothing waits to leave. How long
+// that is hangs on the path's own round trip.
+func TestACourseOfWhatIsLongOnItsWay(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		rest, oldest time.Duration
+		limited      bool
+	}{
+		"near":          {1 * ms, 120 * ms, true},
+		"near, no time": {1 * ms, 80 * ms, false},
+		"far":           {150 * ms, 180 * ms, false},
+		"far, and long": {150 * ms, 420 * ms, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c path.Course
+			now := time.Unix(1000, 0)
+			see := func(info transport.PathInfo) {
+				now = now.Add(path.Look)
+				c.See(info, now, path.Look)
+			}
+			see(transport.PathInfo{RTT: test.rest})
+			for i := range 5 {
+				see(transport.PathInfo{Delivered: uint64(1000 * i), Unacked: 9000, Oldest: test.oldest, RTT: test.rest + 100*ms})
+			}
+			r, any := c.Read(6 * path.Look)
+			require.True(t, any)
+			require.Equal(t, test.limited, r.Limited)
+		})
+	}
+}

@@ -504,6 +504,7 @@ func (c *Conn) Path() transport.PathInfo {
 				at = since
 			}
 			i.Stalled = max(i.Stalled, time.Since(at))
+			i.Oldest = i.Stalled
 		}
 	}
 	return i

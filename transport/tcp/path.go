@@ -27,6 +27,7 @@ func (c *Conn) Path() (p transport.PathInfo) {
 		p.Retransmits += lane.Retransmits
 		p.Delivered += lane.Delivered
 		p.Stalled = max(p.Stalled, lane.Stalled)
+		p.Oldest = max(p.Oldest, lane.Oldest)
 		p.Unacked += lane.Unacked
 		p.Queued = p.Queued || lane.Queued
 	}
@@ -35,7 +36,10 @@ func (c *Conn) Path() (p transport.PathInfo) {
 
 // A Meter reads how the path of one TCP socket does, whoever's it is. The zero value is for one that
 // was not read yet.
-type Meter struct{ stall stall }
+type Meter struct {
+	stall stall
+	age   age
+}
 
 // Read is how the path does now; false: the kernel does not tell.
 func (m *Meter) Read(fd int, now time.Time) (p transport.PathInfo, ok bool) {
@@ -44,7 +48,7 @@ func (m *Meter) Read(fd int, now time.Time) (p transport.PathInfo, ok bool) {
 		return p, false
 	}
 	p = transport.PathInfo{RTT: time.Duration(info.Rtt) * time.Microsecond, Retransmits: uint64(info.Total_retrans),
-		Delivered: info.Bytes_acked, Stalled: m.stall.observe(now, &info)}
+		Delivered: info.Bytes_acked, Stalled: m.stall.observe(now, &info), Oldest: m.age.observe(now, &info)}
 	if info.Unacked > 0 || info.Notsent_bytes > 0 {
 		p.Unacked, p.Queued = outstanding(fd), queued(&info)
 	}
@@ -98,6 +102,22 @@ func (s *stall) observe(now time.Time, info *unix.TCPInfo) time.Duration {
 		s.since = answer
 	}
 	return now.Sub(s.since)
+}
+
+// An age is how long the oldest of the bytes on their way has been: those that had left by a time
+// have not all arrived.
+type age struct {
+	at   time.Time
+	left uint64 // bytes, by then
+}
+
+// observe takes what the kernel says of the socket at now. While the peer has no room, its program is
+// what bytes wait for.
+func (a *age) observe(now time.Time, info *unix.TCPInfo) time.Duration {
+	if info.Unacked == 0 || info.Snd_wnd == 0 || info.Bytes_acked >= a.left {
+		a.at, a.left = now, info.Bytes_sent-info.Bytes_retrans
+	}
+	return now.Sub(a.at)
 }
 
 func milliseconds(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }

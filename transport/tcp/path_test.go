@@ -51,6 +51,42 @@ func TestStall(t *testing.T) {
 	}
 }
 
+func TestAge(t *testing.T) {
+	const ms = time.Millisecond
+	type seen struct {
+		at   time.Duration
+		info unix.TCPInfo
+		want time.Duration
+	}
+	way := func(sent, again, acked uint64) unix.TCPInfo {
+		return unix.TCPInfo{Unacked: 1, Snd_wnd: 1000, Bytes_sent: sent + again, Bytes_retrans: again, Bytes_acked: acked}
+	}
+	rest := func(sent uint64) unix.TCPInfo {
+		return unix.TCPInfo{Snd_wnd: 1000, Bytes_sent: sent, Bytes_acked: sent + 1} // what opened it is acknowledged too
+	}
+	full := way(5000, 0, 4000)
+	full.Snd_wnd = 0
+	tests := map[string][]seen{
+		"nothing is on its way":             {{0, rest(0), 0}, {time.Hour, rest(0), 0}},
+		"it has come since":                 {{0, way(500, 0, 1), 0}, {9 * ms, rest(500), 0}, {time.Hour, rest(500), 0}},
+		"it comes bit by bit":               {{0, way(5000, 0, 1), 0}, {90 * ms, way(5000, 0, 1000), 90 * ms}, {200 * ms, way(5000, 0, 4999), 200 * ms}, {300 * ms, rest(5000), 0}},
+		"others follow":                     {{0, way(5000, 0, 1), 0}, {20 * ms, way(9000, 0, 5000), 0}, {50 * ms, way(14000, 0, 8000), 30 * ms}, {60 * ms, way(14000, 0, 9001), 0}},
+		"sent again and again":              {{0, way(500, 0, 1), 0}, {90 * ms, way(500, 1000, 1), 90 * ms}, {200 * ms, way(500, 4000, 1), 200 * ms}},
+		"the peer does not read":            {{0, full, 0}, {500 * ms, full, 0}},
+		"a kernel that does not count so":   {{0, way(0, 0, 50), 0}, {500 * ms, way(0, 0, 60), 0}},
+		"at rest for long, then on its way": {{0, rest(500), 0}, {time.Hour, way(700, 0, 501), 0}, {time.Hour + 20*ms, way(700, 0, 501), 20 * ms}},
+	}
+	for name, looks := range tests {
+		t.Run(name, func(t *testing.T) {
+			var a age
+			start := time.Unix(1000, 0)
+			for _, l := range looks {
+				require.Equal(t, l.want, a.observe(start.Add(l.at), &l.info), "at %v", l.at)
+			}
+		})
+	}
+}
+
 func path(c transport.Conn) transport.PathInfo { return c.(transport.Measured).Path() }
 
 func TestAHealthyPath(t *testing.T) {
@@ -86,7 +122,7 @@ func TestAPeerThatDoesNotReadIsNoStall(t *testing.T) {
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for near.Send(m) == nil {
 		}
-		longest = max(longest, path(near).Stalled)
+		longest = max(longest, path(near).Stalled, path(near).Oldest)
 	}
 	require.Less(t, longest, time.Second)
 	require.NotZero(t, path(near).Unacked)
@@ -155,10 +191,11 @@ func TestACutPathStalls(t *testing.T) {
 	p := path(near)
 	require.Equal(t, prefixLen+17, p.Unacked)
 	require.NotZero(t, p.Retransmits)
+	require.Greater(t, p.Oldest, 200*time.Millisecond)
 	require.Equal(t, before.Delivered, p.Delivered)
 
 	undo()
-	eventually(t, "the path to be well", func() bool { p = path(near); return p.Stalled == 0 && p.Unacked == 0 })
+	eventually(t, "the path to be well", func() bool { p = path(near); return p.Stalled == 0 && p.Oldest == 0 && p.Unacked == 0 })
 	require.EqualValues(t, prefixLen+17, p.Delivered-before.Delivered)
 }
 
