@@ -12,13 +12,22 @@ import (
 	"github.com/mpiv/mpiv/transport"
 )
 
+// A seen is what the kernel says of a socket at a time, and what is to be observed then.
+type seen struct {
+	at   time.Duration
+	info unix.TCPInfo
+	want time.Duration
+}
+
+func look(t *testing.T, observe func(time.Time, *unix.TCPInfo) time.Duration, looks []seen) {
+	start := time.Unix(1000, 0)
+	for _, l := range looks {
+		require.Equal(t, l.want, observe(start.Add(l.at), &l.info), "at %v", l.at)
+	}
+}
+
 func TestStall(t *testing.T) {
 	const ms = time.Millisecond
-	type seen struct {
-		at   time.Duration
-		info unix.TCPInfo
-		want time.Duration
-	}
 	way := func(delivered, ackRecv, dataSent uint32) unix.TCPInfo { // with segments on their way
 		return unix.TCPInfo{Unacked: 2, Snd_wnd: 1000, Delivered: delivered, Last_ack_recv: ackRecv, Last_data_sent: dataSent}
 	}
@@ -41,23 +50,12 @@ func TestStall(t *testing.T) {
 		"its window opens after an hour, and a send": {{0, full(0, 0, 9, 9), 0}, {3600 * time.Second, way(8, 1, 1), 1 * ms}},
 	}
 	for name, looks := range tests {
-		t.Run(name, func(t *testing.T) {
-			var s stall
-			start := time.Unix(1000, 0)
-			for _, l := range looks {
-				require.Equal(t, l.want, s.observe(start.Add(l.at), &l.info), "at %v", l.at)
-			}
-		})
+		t.Run(name, func(t *testing.T) { look(t, new(stall).observe, looks) })
 	}
 }
 
 func TestAge(t *testing.T) {
 	const ms = time.Millisecond
-	type seen struct {
-		at   time.Duration
-		info unix.TCPInfo
-		want time.Duration
-	}
 	way := func(sent, again, acked uint64) unix.TCPInfo {
 		return unix.TCPInfo{Unacked: 1, Snd_wnd: 1000, Bytes_sent: sent + again, Bytes_retrans: again, Bytes_acked: acked}
 	}
@@ -77,13 +75,7 @@ func TestAge(t *testing.T) {
 		"at rest for long, then on its way": {{0, rest(500), 0}, {time.Hour, way(700, 0, 501), 0}, {time.Hour + 20*ms, way(700, 0, 501), 20 * ms}},
 	}
 	for name, looks := range tests {
-		t.Run(name, func(t *testing.T) {
-			var a age
-			start := time.Unix(1000, 0)
-			for _, l := range looks {
-				require.Equal(t, l.want, a.observe(start.Add(l.at), &l.info), "at %v", l.at)
-			}
-		})
+		t.Run(name, func(t *testing.T) { look(t, new(age).observe, looks) })
 	}
 }
 
