@@ -33,9 +33,9 @@ const (
 // m4 takes what sensors, contracts and readiness cost when nothing happens: the runtime of the application, and the time of 8 bytes
 // there and back between two hosts.
 func m4(ctx context.Context, d *desk) error {
-	rounds, blocks := d.times(3), 150
+	rounds, blocks, there := d.times(3), 150, 60_000
 	if d.short {
-		rounds, blocks = d.times(1), 60
+		rounds, blocks, there = d.times(1), 60, 3000
 	}
 	if d.untimed {
 		blocks = 20
@@ -56,7 +56,7 @@ func m4(ctx context.Context, d *desk) error {
 				return fmt.Errorf("%s: %w", o.name, err)
 			}
 			_, said, err := s.whole(ctx, cast{hosts: []string{"X:1", "Y:1"}, ranks: 2, options: o.options,
-				program: []string{filepath.Join(d.bin, "mpivbench"), "latency", "-s", "8", "-i", "3000"}})
+				program: []string{filepath.Join(d.bin, "mpivbench"), "latency", "-s", "8", "-i", strconv.Itoa(there)}})
 			if err != nil {
 				return fmt.Errorf("%s: %w", o.name, err)
 			}

@@ -272,6 +272,16 @@ func TestWhatIsOnItsWayDoesNotChange(t *testing.T) {
 	require.Equal(t, []int{1}, p[2].ranks)
 }
 
+// How many processes the job began with that had ranks stays what it was when ranks have moved.
+func TestRankedAreThoseThatHadRanks(t *testing.T) {
+	a, _ := surviving(1, 1, 0, 0)
+	a.job.Spares = 2
+	p := a.processes
+	require.Equal(t, 2, a.startOf().Ranked)
+	a.came(a.moveTo(1, p[1], p[2], func(error) {}))
+	require.Equal(t, 2, a.startOf().Ranked)
+}
+
 // A move is told at once to the hosts that it concerns, whatever others there are; to those
 // later, or when one of their processes has to know.
 func TestAMoveIsToldToWhomItConcerns(t *testing.T) {

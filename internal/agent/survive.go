@@ -85,7 +85,7 @@ func (a *Agent) startOf() control.Start {
 		all[i] = a.about(p)
 	}
 	a.survival.copied = a.copied()
-	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, First: a.first, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, Ranked: a.first - a.job.Spares, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
 }
 
 // settled is the newest map such that all to it have been told.

@@ -29,7 +29,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 7
+const Version = 8
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -104,7 +104,7 @@ type Start struct {
 	Job       string    // a name for people
 	Process   int       // which of Processes this is
 	Processes []Process // all of the job, by index
-	First     int       // how many of them the job began with
+	Ranked    int       // how many of them, the first, had ranks when the job began
 	Room      int       // how many more there may come to be
 	Epoch     uint32    // of the map that Processes is
 	Trace     *Trace    `json:",omitempty"` // nil: nothing is recorded

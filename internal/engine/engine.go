@@ -86,7 +86,7 @@ type Config struct {
 	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
 
 	// What collectives choose by, so it must be the same in all processes.
-	Crowded bool // a host has more processes than cores. Calls that poll then give the core away
+	Crowded bool // a host has more processes with ranks than cores. Calls that poll then give the core away
 	Shared  bool // all processes are on one host and pull from each other's memory
 
 	// Stepped leaves all work to the caller's Progress: the engine starts no

@@ -16,7 +16,7 @@ func TestBegan(t *testing.T) {
 		return all
 	}
 	for name, c := range map[string]struct {
-		first          []control.Process
+		ranked         []control.Process
 		crowded, alone bool
 	}{
 		"one host with room":            {on("X", "X"), false, true},
@@ -24,7 +24,7 @@ func TestBegan(t *testing.T) {
 		"several with room":             {on("X", "Y", "X", "Y"), false, false},
 		"several, of which one is full": {on("X", "Y", "X", "X"), true, false},
 	} {
-		crowded, alone := began(c.first)
+		crowded, alone := began(c.ranked)
 		require.Equal(t, c.crowded, crowded, name)
 		require.Equal(t, c.alone, alone, name)
 	}

@@ -175,7 +175,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 			cfg.Witness = p.page
 		}
 	}
-	cfg.Crowded, cfg.Shared = began(s.Processes[:s.First])
+	cfg.Crowded, cfg.Shared = began(s.Processes[:s.Ranked])
 	cfg.Shared = cfg.Shared && networks[0].Endpoint.Addr().Network() == "shm"
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {
