@@ -13,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
 	"github.com/mpiv/mpiv/topology"
@@ -29,8 +30,8 @@ type Life struct {
 	epoch topology.Epoch
 	told  chan struct{} // closed when the agent knows that the rank is here; nil if it did before
 
-	due    atomic.Bool // SafePoint has something to do
-	passed uint        // safe points where it had not; owned by the rank
+	due    atomic.Bool    // SafePoint has something to do
+	passed release.Uint64 // safe points; set by the rank
 	depart atomic.Pointer[control.Depart]
 	save   atomic.Bool
 	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
@@ -118,6 +119,16 @@ func (p *Process) noMoreLives() {
 	close(p.lives)
 }
 
+// livesNow is the lives here.
+func (p *Process) livesNow() (all []*Life) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.living {
+		all = append(all, l)
+	}
+	return all
+}
+
 // life is that of r here; nil if it is not here.
 func (p *Process) life(r topology.Rank) *Life {
 	p.mu.Lock()
@@ -149,14 +160,17 @@ func (l *Life) close() {
 	}
 }
 
-// Due tells whether SafePoint has something to do.
-func (l *Life) Due() bool { return l.due.Load() }
+// Due tells whether SafePoint has something to do. The rank asks at each safe point.
+func (l *Life) Due() bool {
+	l.passed.Set(l.passed.Get() + 1)
+	return l.due.Load()
+}
 
 // Pass is a safe point where nothing is due. A rank that passes again and again waits for
 // something. Now and then it lets others have its core: a kernel that looks for no other one
 // would have what it waits for wait behind it, for milliseconds.
 func (l *Life) Pass() {
-	if l.passed++; l.passed%passes == 0 {
+	if l.passed.Get()%passes == 0 {
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
@@ -204,6 +218,13 @@ func (l *Life) Arrived(bytes int64) {
 func (p *Process) place(m control.Place) {
 	p.moves.dropBy(m.Epoch)
 	p.engine.Place(topology.Epoch(m.Epoch), p.placements(m)...)
+	for _, l := range p.livesNow() {
+		l.mu.Lock()
+		if l.draft != nil {
+			l.draft.heardOf(m.Ranks)
+		}
+		l.mu.Unlock()
+	}
 }
 
 // lags notes that a process has to hear of a map. The agent tells it anyway, a little later.

@@ -66,13 +66,14 @@ func after(now time.Time, d time.Duration) time.Time {
 	return now.Add(now.Truncate(d).Add(d).Sub(now.Round(0)))
 }
 
-// patience is how long a log is waited for. Somebody who can keep no more has the rest on disk
+// patience is how long a log is waited for, of which the rank stood still for so long: that makes its snapshot no
+// older. Somebody who can keep no more has the rest on disk
 // meanwhile, and is better off so than if the whole log had first to be sent to another host.
-func (p *pace) patience() time.Duration {
+func (p *pace) patience(stood time.Duration) time.Duration {
 	if p.urgent {
 		return p.every / 4
 	}
-	return p.every / 2
+	return min(p.every/2+stood, 2*p.every)
 }
 
 // asked is told that rank from wants a snapshot, which would spare it so many bytes; 0: it
@@ -127,8 +128,8 @@ func (p *pace) take(state int64, log []engine.LoggedTo, now time.Time) (waits []
 }
 
 // over tells whether a snapshot that has waited since then, for that part of the log of
-// which so much is left, is to wait no longer.
-func (p *pace) over(waits, left []engine.LoggedTo, since, now time.Time) bool {
+// which so much is left, is to wait no longer. Its rank stood still for so long of that.
+func (p *pace) over(waits, left []engine.LoggedTo, since time.Time, stood time.Duration, now time.Time) bool {
 	was, is := bytesOf(waits), 0
 	for _, to := range left {
 		for _, w := range waits {
@@ -141,7 +142,7 @@ func (p *pace) over(waits, left []engine.LoggedTo, since, now time.Time) bool {
 	case is <= max(logWorth, was/16):
 		p.failed = 0
 		return true
-	case now.Sub(since) < p.patience():
+	case now.Sub(since) < p.patience(stood):
 		return false
 	case is <= was/2:
 		p.failed = 0

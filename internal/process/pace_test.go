@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -72,15 +73,39 @@ func TestAWaitEnds(t *testing.T) {
 		return p
 	}
 	p := begin()
-	require.False(t, p.over(waits, log(to(1, 10<<20), to(2, 1<<20)), clock(2), clock(2.9)))
-	require.True(t, p.over(waits, log(to(1, 100<<10), to(2, 1<<20), to(3, 1<<30)), clock(2), clock(2.9)), "next to nothing is left")
+	require.False(t, p.over(waits, log(to(1, 10<<20), to(2, 1<<20)), clock(2), 0, clock(2.9)))
+	require.True(t, p.over(waits, log(to(1, 100<<10), to(2, 1<<20), to(3, 1<<30)), clock(2), 0, clock(2.9)), "next to nothing is left")
 	p = begin()
 	p.asked(1, 30<<20, clock(2.5))
-	require.True(t, p.over(waits, log(to(1, 10<<20)), clock(2), clock(2.6)), "it waits for a rank that waits for it, for more")
+	require.True(t, p.over(waits, log(to(1, 10<<20)), clock(2), 0, clock(2.6)), "it waits for a rank that waits for it, for more")
 	p = begin()
 	p.asked(9, 0, clock(2.1))
-	require.False(t, p.over(waits, waits, clock(2), clock(2.4)))
-	require.True(t, p.over(waits, waits, clock(2), clock(2.5)), "somebody can keep no more")
+	require.False(t, p.over(waits, waits, clock(2), 0, clock(2.4)))
+	require.True(t, p.over(waits, waits, clock(2), 0, clock(2.5)), "somebody can keep no more")
+	p = begin()
+	require.False(t, p.over(waits, waits, clock(2), time.Second, clock(3.9)))
+	require.True(t, p.over(waits, waits, clock(2), time.Second, clock(4)), "the rank has gone on for half of the interval")
+	p = begin()
+	require.True(t, p.over(waits, waits, clock(2), 10*time.Second, clock(6)), "it stands still, but this is enough")
+	p = begin()
+	p.asked(9, 0, clock(2.1))
+	require.True(t, p.over(waits, waits, clock(2), time.Second, clock(2.5)), "it stands still, but somebody can keep no more")
+}
+
+// For how long a rank stands still is told by its safe points.
+func TestADraftOfARankThatStands(t *testing.T) {
+	d := &draft{since: clock(0), waits: log(to(3, 1<<20))}
+	for at, passed := 0., uint64(7); at < 2; at += 0.005 {
+		if at < 0.5 || at > 1.5 {
+			passed++
+		}
+		d.look(passed, clock(at))
+	}
+	require.InDelta(t, (time.Second - stands).Seconds(), d.stood.Seconds(), 0.02)
+	d.heardOf([]control.Placement{{Rank: 4, Process: 1}})
+	require.Less(t, d.stood, time.Second)
+	d.heardOf([]control.Placement{{Rank: 3, Process: 1}})
+	require.Greater(t, d.stood, time.Hour, "who is waited for is elsewhere: as if it began now")
 }
 
 // A wait that spares nothing is tried again later and later.
@@ -92,8 +117,8 @@ func TestWaitsInVainBecomeRare(t *testing.T) {
 		now := clock(float64(2 * i))
 		if waits := p.take(0, log(to(1, 1<<20)), now); waits != nil {
 			tries++
-			require.False(t, p.over(waits, waits, now, now.Add(every/2-1)))
-			require.True(t, p.over(waits, waits, now, now.Add(every/2)))
+			require.False(t, p.over(waits, waits, now, 0, now.Add(every/2-1)))
+			require.True(t, p.over(waits, waits, now, 0, now.Add(every/2)))
 		}
 		p.saved(1 << 20)
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,36 @@ type draft struct {
 	state  int64 // its bytes
 	since  time.Time
 	waits  []engine.LoggedTo // for this part of the log
+
+	passed uint64        // safe points, by the last look at them
+	moved  time.Time     // when these had grown
+	looked time.Time     // the last look
+	stood  time.Duration // in which the rank did not come to another
+}
+
+// stands is how long a rank comes to no safe point until it is said to stand still: longer than most
+// take to the next. What it sends to may be behind a link that is flooded.
+const stands = 50 * time.Millisecond
+
+// look is told how many safe points the rank has passed.
+func (d *draft) look(passed uint64, now time.Time) {
+	switch {
+	case passed != d.passed || d.moved.IsZero():
+		d.passed, d.moved = passed, now
+	case now.Sub(d.moved) > stands:
+		d.stood += now.Sub(d.looked)
+	}
+	d.looked = now
+}
+
+// heardOf is told that the ranks are elsewhere: what is waited for begins anew.
+func (d *draft) heardOf(moved []control.Placement) {
+	for _, m := range moved {
+		if slices.ContainsFunc(d.waits, func(to engine.LoggedTo) bool { return int(to.Rank) == m.Rank }) {
+			d.stood = time.Since(d.since)
+			return
+		}
+	}
 }
 
 // asks is who wants snapshots of ranks here.
@@ -113,15 +144,9 @@ func (p *Process) saveEvery() {
 
 // look does what is due of the snapshots of all ranks, and tells how long there is nothing.
 func (p *Process) look() time.Duration {
-	var lives []*Life
-	p.mu.Lock()
-	for _, l := range p.living {
-		lives = append(lives, l)
-	}
-	p.mu.Unlock()
 	all, now := p.asks.take(), time.Now()
 	pause := p.saveTime()
-	for _, l := range lives {
+	for _, l := range p.livesNow() {
 		again, next, err := l.look(all, now)
 		if err != nil {
 			p.engine.Fail(err)
@@ -151,7 +176,8 @@ func (l *Life) look(all []ask, now time.Time) (again *control.Saved, pause time.
 	pause = l.pace.next.Sub(now)
 	if d := l.draft; d != nil {
 		pause = lookAtDraft
-		if l.pace.over(d.waits, d.Logged(nil), d.since, now) {
+		d.look(l.passed.Get(), now)
+		if l.pace.over(d.waits, d.Logged(nil), d.since, d.stood, now) {
 			err = l.endLocked(d)
 		}
 	}
