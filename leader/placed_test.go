@@ -33,22 +33,6 @@ func TestPlacedByOthers(t *testing.T) {
 	require.Equal(t, 2, m.hosts["Y"].ranks)
 }
 
-// What hosts send each other is known by where ranks will be.
-func TestWhatHostsSend(t *testing.T) {
-	m := New(Config{Level: Moves}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}, {Host: "Y", Slot: 1}}))
-	for _, h := range []string{"X", "Y", "Z"} {
-		m.Step(start, HostJoined{Host: h, Slots: 2, Trusted: true})
-	}
-	m.Step(start, ProcessReady{Place: topology.Place{Host: "Z"}})
-	m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}, {To: 2, Rate: 2e6}}})
-	m.Step(start, Traffic{1, []Flow{{To: 2, Rate: 4e6}}})
-	require.Equal(t, map[string]float64{"Y": 3e6}, m.Sends("X"))
-	require.Empty(t, m.Sends("Y"), "to itself")
-	require.Len(t, plansOf(m.Step(start, MoveRank{Rank: 2, To: "Z", Ref: "1"})), 1)
-	require.Equal(t, map[string]float64{"Y": 1e6, "Z": 2e6}, m.Sends("X"))
-	require.Equal(t, map[string]float64{"Z": 4e6}, m.Sends("Y"))
-}
-
 // A rank on a host that gets next to no processor time needs for ever to its next safe point: where
 // nothing was saved yet it rather begins again.
 func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {

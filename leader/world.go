@@ -163,31 +163,6 @@ func (m *Machine) traffic(in Traffic) {
 	m.delivered(in.Rank, kept)
 }
 
-// Sends is how many bytes a second the ranks of a host send lately to those of each other. Ranks that are to
-// move are where they will be.
-func (m *Machine) Sends(from string) map[string]float64 {
-	to := map[string]float64{}
-	for r := range m.ranks {
-		if flows := m.ranks[r].to; len(flows) > 0 && m.home(topology.Rank(r)) == from {
-			for _, f := range flows {
-				to[m.home(f.To)] += f.Rate
-			}
-		}
-	}
-	delete(to, from)
-	return to
-}
-
-// home is the host that has r, or will.
-func (m *Machine) home(r topology.Rank) string {
-	if u := m.plans[m.ranks[r].plan]; u != nil {
-		if s, ok := u.strategy.(Relocate); ok {
-			return s.To.Host
-		}
-	}
-	return m.at(r).Host
-}
-
 // Group is the interest group of r: the ranks that exchange messages with it, sorted.
 func (m *Machine) Group(r topology.Rank) []topology.Rank {
 	all := slices.Clone(m.ranks[r].from)

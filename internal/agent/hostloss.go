@@ -62,7 +62,9 @@ func (a *Agent) ofCopies(m control.FromAgent) {
 	})
 }
 
-// pairHosts tells each host its buddy.
+// pairHosts tells each host its buddy: the one that it has, or the next that is there. One
+// that is distrusted it has only if there is no other, and one that was left only if all others
+// are distrusted or were left, too: what cannot be witnessed in time holds up all that leaves.
 func (a *Agent) pairHosts() {
 	if !a.survival.copied {
 		return
@@ -71,7 +73,17 @@ func (a *Agent) pairHosts() {
 		if !h.able() {
 			continue
 		}
-		buddy := a.buddyFor(h, slices.Concat(a.hosts[i+1:], a.hosts[:i]))
+		buddy := h.buddy
+		fits := func(g *host) bool { return g.able() && !a.survival.apart[[2]*host{h, g}] }
+		if buddy != nil && !fits(buddy) {
+			buddy = nil
+		}
+		for k := 1; k < len(a.hosts); k++ {
+			g := a.hosts[(i+k)%len(a.hosts)]
+			if fits(g) && (buddy == nil || a.worse(buddy, g)) {
+				buddy = g
+			}
+		}
 		told := control.Buddy{}
 		if buddy != nil {
 			told = a.takes(buddy)
@@ -86,33 +98,6 @@ func (a *Agent) pairHosts() {
 			a.tellOfCopies(h, control.ToAgent{Buddy: &told})
 		}
 	}
-}
-
-// buddyFor is who is to be the buddy of h: the one that it has, or the next of others that is there. One
-// that is distrusted it has only if there is no other, and one that was left only if all others
-// are distrusted or were left, too: what cannot be witnessed in time holds up all that leaves. Of
-// others that are as good it takes one to which its ranks send less, as copies share with that what the link delivers.
-func (a *Agent) buddyFor(h *host, others []*host) (buddy *host) {
-	others = slices.DeleteFunc(others, func(g *host) bool { return !g.able() || a.survival.apart[[2]*host{h, g}] })
-	if slices.Contains(others, h.buddy) {
-		buddy = h.buddy
-	}
-	for _, g := range others {
-		if buddy == nil || a.worse(buddy, g) {
-			buddy = g
-		}
-	}
-	if buddy == nil || buddy == h.buddy || a.policy == nil {
-		return buddy
-	}
-	const little = 100e3 // bytes a second
-	sends := a.policy.machine.Sends(h.name)
-	for _, g := range others {
-		if !a.worse(g, buddy) && sends[buddy.name] > 2*sends[g.name]+little {
-			buddy = g
-		}
-	}
-	return buddy
 }
 
 // worse tells whether g is less of a buddy than h.

@@ -385,20 +385,9 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 	}
 }
 
-// buddiesNow is the names of the hosts' buddies, in the order of the hosts.
-func (a *Agent) buddiesNow() (all string) {
-	for _, h := range a.hosts {
-		if h.buddy == nil {
-			all += "-"
-		} else {
-			all += h.buddy.name
-		}
-	}
-	return all
-}
-
-// withCopies is an agent of a job with one rank on each of four hosts, which keep copies for each other.
-func withCopies(t *testing.T) *Agent {
+// A host keeps its buddy as long as that will do: not one that ranks are kept off while there is
+// another, and a distrusted one last.
+func TestBuddiesThatWillDo(t *testing.T) {
 	a, _ := surviving(1, 1, 1, 1)
 	a.survival.copied = true
 	a.buddies = neighbours(t, 1)[0].buddies
@@ -411,14 +400,16 @@ func withCopies(t *testing.T) *Agent {
 	for _, h := range a.hosts {
 		a.tellPolicy(leader.HostJoined{Host: h.name, Slots: 1, Trusted: true})
 	}
-	return a
-}
-
-// A host keeps its buddy as long as that will do: not one that ranks are kept off while there is
-// another, and a distrusted one last.
-func TestBuddiesThatWillDo(t *testing.T) {
-	a := withCopies(t)
-	buddies := a.buddiesNow
+	buddies := func() (all string) {
+		for _, h := range a.hosts {
+			if h.buddy == nil {
+				all += "-"
+			} else {
+				all += h.buddy.name
+			}
+		}
+		return all
+	}
 	a.pairHosts()
 	require.Equal(t, "bcda", buddies(), "the next")
 	a.tellPolicy(leader.Cordon{Host: "b", Ref: "1"})
@@ -437,22 +428,6 @@ func TestBuddiesThatWillDo(t *testing.T) {
 	a.tellPolicy(leader.Cordon{Host: "a", Ref: "3"})
 	a.lookForLeft()
 	require.Equal(t, "ba", buddies()[:2], "better than one that is distrusted")
-}
-
-// Of those that will do a host takes one to which its ranks send less, when it needs another.
-func TestBuddiesOverFreeLinks(t *testing.T) {
-	a := withCopies(t)
-	a.pairHosts()
-	a.tellPolicy(leader.Traffic{Rank: 0, To: []leader.Flow{{To: 1, Rate: 10e6}, {To: 2, Rate: 10e6}}})
-	a.tellPolicy(leader.Traffic{Rank: 3, To: []leader.Flow{{To: 1, Rate: 10e3}}})
-	a.pairHosts()
-	require.Equal(t, "bcda", a.buddiesNow(), "nobody needs another")
-	a.tellPolicy(leader.Cordon{Host: "b", Ref: "1"})
-	a.lookForLeft()
-	require.Equal(t, "dcda", a.buddiesNow())
-	a.tellPolicy(leader.Cordon{Host: "a", Ref: "2"})
-	a.lookForLeft()
-	require.Equal(t, "dcdc", a.buddiesNow(), "what will do goes before what is free")
 }
 
 // Slurm kills what is on the nodes when srun ends, and that may be heard of first, even of all.
