@@ -13,7 +13,7 @@ type PathInfo struct {
 	Unacked     int           // bytes written that the peer's kernel has not acknowledged
 	Queued      bool          // more was written than the path takes at a time: it is what limits the sender
 	Stalled     time.Duration // how long bytes have been on their way without an acknowledgement
-	Oldest      time.Duration // how long the oldest of those has been, as far as looks tell: never longer than it was
+	Oldest      time.Duration // how long the oldest byte on its way has been there, as far as looks tell: never longer than it was
 	Retransmits uint64        // segments sent again, ever
 	Delivered   uint64        // bytes acknowledged, ever
 }

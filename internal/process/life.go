@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -120,13 +122,10 @@ func (p *Process) noMoreLives() {
 }
 
 // livesNow is the lives here.
-func (p *Process) livesNow() (all []*Life) {
+func (p *Process) livesNow() []*Life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.living {
-		all = append(all, l)
-	}
-	return all
+	return slices.Collect(maps.Values(p.living))
 }
 
 // life is that of r here; nil if it is not here.

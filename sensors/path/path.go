@@ -12,8 +12,8 @@ import (
 // carry.
 const Look = sensors.SlotTime
 
-// hangs is for how long, beside two round trips, nothing was acknowledged of what is on its way, or not all of
-// it, when the path is what limits, though the program may have no more to send.
+// The path is what limits, though the program may have no more to send, when for hangs and two round trips
+// nothing was acknowledged of what is on its way, or some of it was not.
 const hangs = 100 * time.Millisecond
 
 // A Course is what a path does between two readings. The zero value begins with the first look,
@@ -40,10 +40,9 @@ type Reading struct {
 
 // See takes how the path is now, and was since the last look, which passed before.
 func (c *Course) See(info transport.PathInfo, now time.Time, passed time.Duration) {
-	switch {
-	case c.begun && info.Delivered >= c.delivered:
+	if c.begun && info.Delivered >= c.delivered {
 		c.bytes += info.Delivered - c.delivered
-	default: // the connection is another
+	} else { // the connection is another
 		c.least = 0
 	}
 	c.begun, c.delivered = true, info.Delivered
