@@ -55,12 +55,13 @@ type Record struct {
 	Measured *Measured `json:"measured,omitempty"` // what it has brought; nil: not measured, or not yet
 }
 
-// An Option is what could be done, with what it was predicted to bring. Both are seconds
+// An Option is what could be done, with what it was predicted to bring. All are seconds
 // of the ranks concerned: what they would lose within the horizon if nothing were
 // done, and how long they stand still for the remedy.
 type Option struct {
 	What    string  `json:"what"`
-	Benefit float64 `json:"benefit"`
+	Benefit float64 `json:"benefit"` // at most: where no rank waits for another
+	Surely  float64 `json:"surely"`  // where each goes at the pace of the slowest
 	Cost    float64 `json:"cost"`
 	Refused string  `json:"refused,omitempty"` // why it cannot be done
 
@@ -84,5 +85,9 @@ func (o Option) String() string {
 	if o.Refused != "" {
 		return fmt.Sprintf("%s: no, %s", o.What, o.Refused)
 	}
-	return fmt.Sprintf("%s: brings %.3g s for %.3g s", o.What, o.Benefit, o.Cost)
+	brings := fmt.Sprintf("%.3g", o.Benefit)
+	if least := fmt.Sprintf("%.3g", o.Surely); least != brings {
+		brings = least + " to " + brings
+	}
+	return fmt.Sprintf("%s: brings %s s for %.3g s", o.What, brings, o.Cost)
 }

@@ -55,15 +55,15 @@ func (d decider) Decide(e adapt.Event) (adapt.Strategy, bool) {
 	return Remedy{chosen, options, why}, true
 }
 
-// Weigh chooses among options, of which the first is to do nothing, the cheapest kind first: the first that brings most of what
-// the best one does. Those that bring less than pays times their cost are out.
+// Weigh chooses among options, of which the first is to do nothing, the cheapest kind first: the first that surely brings most of
+// what the best one does, else that one. Those that bring less than pays times their cost are out.
 func Weigh(options []Option, pays float64) (Option, string) {
-	best, why := 0.0, "no remedy would pay"
+	best, why := options[0], "no remedy would pay"
 	worth := func(o Option) bool { return o.Refused == "" && o.Benefit > 0 && o.Benefit >= pays*o.Cost }
 	possible := false
 	for _, o := range options[1:] {
-		if worth(o) {
-			best = max(best, o.Benefit-o.Cost)
+		if worth(o) && o.Benefit-o.Cost > best.Benefit-best.Cost {
+			best = o
 		}
 		possible = possible || o.Refused == ""
 		if o.Refused != "" && !possible {
@@ -74,11 +74,24 @@ func Weigh(options []Option, pays float64) (Option, string) {
 		why = "no remedy would pay"
 	}
 	for _, o := range options {
-		if worth(o) && o.Benefit-o.Cost >= enough*best {
+		if worth(o) && o.Surely-o.Cost >= enough*(best.Benefit-best.Cost) {
 			return o, "the cheapest that brings most of what can be had"
 		}
 	}
-	return options[0], why
+	if worth(best) {
+		return best, "nothing else would bring as much"
+	}
+	return best, why
+}
+
+// regained is the part of the lost that comes back when share of what crosses the blamed no longer does, and the others have for
+// themselves what is left of it: most where no rank waits for another, least where all go at the pace of the slowest.
+func regained(left, share float64) (most, least float64) {
+	least = 1
+	if rest := 1 - share; rest > 1e-6 && left < 1 {
+		least = (min(1, left/rest) - left) / (1 - left)
+	}
+	return max(min(1, share), least), least
 }
 
 // A user is a rank that a trouble concerns.
@@ -249,6 +262,7 @@ func (m *Machine) otherPath(t Trouble, lost float64) Option {
 	}
 	if t.Left < 1 {
 		o.Benefit = max(0, lost*(regained-t.Left)/(1-t.Left))
+		o.Surely = o.Benefit
 	}
 	return o
 }
@@ -274,7 +288,7 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 	for _, u := range users {
 		total += u.bytes
 	}
-	why, best := "", math.Inf(-1)
+	why, best, gone := "", math.Inf(-1), 0.0
 	taken := map[string]int{}
 	done := map[topology.Rank]bool{}
 	for _, u := range users {
@@ -307,17 +321,18 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 			taken[s.To.Host]++
 			share += m.share(s.Rank, users, total, t.Suspect.Host == "")
 		}
-		if b := lost * min(1, share); b-cost > best {
-			one.relocate, one.Benefit, one.Cost, best = group, b, cost, b-cost
+		if most, least := regained(t.Left, share); lost*most-cost > best {
+			one.relocate, one.Benefit, one.Surely, one.Cost, best = group, lost*most, lost*least, cost, lost*most-cost
 		}
 		all.relocate = append(all.relocate, group...)
 		all.Cost += cost
-		all.Benefit += lost * share
+		gone += share
 	}
 	if len(all.relocate) == 0 {
 		return refuse(why)
 	}
-	all.Benefit = min(all.Benefit, lost)
+	most, least := regained(t.Left, gone)
+	all.Benefit, all.Surely = lost*most, lost*least
 	one.What = fmt.Sprintf("%s: %s", doMove, one.relocate[0].brief())
 	if len(one.relocate) > 1 {
 		one.What += fmt.Sprintf(", and %d more of its process", len(one.relocate)-1)

@@ -149,9 +149,11 @@ func TestWeigh(t *testing.T) {
 		want    string
 		why     string
 	}{
-		{"the cheapest that is nearly as good", []Option{nothing, {What: "path", Benefit: 40, Cost: 1}, {What: "move", Benefit: 50, Cost: 1}}, "path", "cheapest"},
-		{"not if it is much worse", []Option{nothing, {What: "path", Benefit: 10, Cost: 1}, {What: "move", Benefit: 50, Cost: 1}}, "move", "cheapest"},
-		{"what does not pay is out", []Option{nothing, {What: "path", Benefit: 3, Cost: 2}, {What: "move", Benefit: 5, Cost: 4}}, "nothing", "no remedy would pay"},
+		{"the cheapest that is nearly as good", []Option{nothing, {What: "path", Benefit: 40, Surely: 40, Cost: 1}, {What: "move", Benefit: 50, Surely: 50, Cost: 1}}, "path", "cheapest"},
+		{"not if it is much worse", []Option{nothing, {What: "path", Benefit: 10, Surely: 10, Cost: 1}, {What: "move", Benefit: 50, Surely: 50, Cost: 1}}, "move", "cheapest"},
+		{"nor if it perhaps is", []Option{nothing, {What: "one", Benefit: 40, Surely: 2, Cost: 1}, {What: "all", Benefit: 50, Surely: 50, Cost: 2}}, "all", "cheapest"},
+		{"what may bring much, where nothing surely does", []Option{nothing, {What: "one", Benefit: 30, Surely: 2, Cost: 1}, {What: "all", Benefit: 40, Surely: 3, Cost: 2}}, "all", "as much"},
+		{"what does not pay is out", []Option{nothing, {What: "path", Benefit: 3, Surely: 3, Cost: 2}, {What: "move", Benefit: 5, Surely: 5, Cost: 4}}, "nothing", "no remedy would pay"},
 		{"what is refused is out", []Option{nothing, {What: "path", Refused: "a"}, {What: "move", Refused: "b"}}, "nothing", "b"},
 		{"what cannot be done is no reason where something does not pay", []Option{nothing, {What: "path", Refused: "a"}, {What: "move", Benefit: 5, Cost: 4}}, "nothing", "pay"},
 		{"nothing is to be had", []Option{nothing, {What: "path"}}, "nothing", "pay"},
@@ -162,6 +164,23 @@ func TestWeigh(t *testing.T) {
 			require.Equal(t, tt.want, got.What)
 			require.Contains(t, why, tt.why)
 		})
+	}
+}
+
+func TestWhatComesBackWithAPartOfTheTraffic(t *testing.T) {
+	for _, tt := range []struct {
+		why                      string
+		left, share, most, least float64
+	}{
+		{"half of the capacity is enough for the other half", 0.5, 0.5, 1, 1},
+		{"a tenth serves the other half at twice the pace", 0.1, 0.5, 0.5, 0.1 / 0.9},
+		{"nothing is left for the others", 0, 0.9, 0.9, 0},
+		{"there are no others", 0, 1, 1, 1},
+		{"nothing was lost", 1, 0.5, 1, 1},
+	} {
+		most, least := regained(tt.left, tt.share)
+		require.InDelta(t, tt.most, most, 1e-9, tt.why)
+		require.InDelta(t, tt.least, least, 1e-9, tt.why)
 	}
 }
 

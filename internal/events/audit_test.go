@@ -58,7 +58,7 @@ func TestAuditOfALostHost(t *testing.T) {
 
 func TestAuditKeepsTheLastOfEachDecision(t *testing.T) {
 	first := leader.Record{ID: 1, At: epoch, Seen: []string{"a→b: 1 MB/s of 12 MB/s"}, Blamed: "what host a sends", Verdict: leader.Flood, Reasons: []string{"it sends 11 MB/s that are not the job's"},
-		Chosen: "move one rank", Options: []leader.Option{{What: "nothing"}, {What: "move one rank", Benefit: 27, Cost: 0.21}, {What: "empty the host", Refused: "there is no room"}},
+		Chosen: "move one rank", Options: []leader.Option{{What: "nothing"}, {What: "move one rank", Benefit: 27, Surely: 27, Cost: 0.21}, {What: "empty the host", Refused: "there is no room"}},
 		Plans: []leader.Planned{{ID: 1, What: "move rank 0 from a/0 to b/1", Cost: 0.21}}}
 	ended := first
 	ended.Plans = []leader.Planned{{ID: 1, What: "move rank 0 from a/0 to b/1", Cost: 0.21, End: "finished", Took: 0.16, Stood: 0.09}}
