@@ -93,6 +93,11 @@ type Reading struct {
 	// its window was closed. A send that hangs with the window open is limited.
 	Limited bool
 
+	// Standing: it was limited, or a queue stood on the way there or back. What is promised
+	// may be learned from that; it is no sign that something is wrong, as it may be
+	// the answers that wait.
+	Standing bool
+
 	RTT time.Duration // 0: not known
 }
 
@@ -109,7 +114,7 @@ func (r Reading) sound() (Reading, bool) {
 	r.Busy = min(r.Busy, r.Over)
 	// A few short messages and a pause between them look like a slow path.
 	if r.Size == Small && 0 < r.Bytes && r.Bytes < fewBytes {
-		r.Limited = false
+		r.Limited, r.Standing = false, false
 	}
 	r.RTT = max(r.RTT, 0)
 	return r, r.Busy > 0 && (r.Bytes > 0 || r.Pending > 0)

@@ -48,6 +48,9 @@ func over(l Link, rate float64) Reading {
 
 func slack(r Reading) Reading { r.Limited = false; return r }
 
+// queued is r where the program gave no more, and what it gave stood in a queue.
+func queued(r Reading) Reading { r.Limited, r.Standing = false, true; return r }
+
 var (
 	there = Link{"X", "Y", "lan"}
 	back  = there.Back()
@@ -176,6 +179,11 @@ func TestLearning(t *testing.T) {
 		{"20 readings are too few when 2 s have not passed", func(f *feed) { f.each(20, over(there, 12e6)) }, 0, "", nil},
 		{"21 readings of 100 ms", func(f *feed) { f.each(21, over(there, 12e6)) }, 12e6, "", []string{"learned"}},
 		{"what the program limits is not learned", func(f *feed) { f.each(1000, slack(over(there, 12e6))) }, 0, "", nil},
+		{"but what stood in a queue is, though it may have been that of the answers", func(f *feed) {
+			f.each(30, queued(over(there, 12e6)))
+			f.each(600, queued(over(there, 1e6)))
+			require.Empty(f.t, f.began, "and so it breaches nothing")
+		}, 12e6, "", []string{"learned"}},
 		{"while a host is flooded nothing is", func(f *feed) {
 			for range 100 {
 				f.watch.Host("Y", HostState{At: f.now, Flooded: true})

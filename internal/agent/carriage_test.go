@@ -112,7 +112,7 @@ func TestCopiesShareTheLink(t *testing.T) {
 		return g
 	}
 	copies := r
-	copies.Bytes, copies.Limited = 1_600_000, true
+	copies.Bytes, copies.Limited, copies.Standing = 1_600_000, true, true
 	r.Busy /= 2 // of the time in which copies went, too
 	link := sensors.Link{From: "a", To: "b"}
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ func TestCopiesShareTheLink(t *testing.T) {
 			g := of(r, topology.LAN)
 			g.join(c.copies)
 			got := g.reading(begin, link)
-			require.Equal(t, sensors.Reading{At: begin, Link: link, Size: c.size, Bytes: c.bytes, Over: r.Over, Busy: r.Over, Limited: c.limited}, got)
+			require.Equal(t, sensors.Reading{At: begin, Link: link, Size: c.size, Bytes: c.bytes, Over: r.Over, Busy: r.Over, Limited: c.limited, Standing: c.limited}, got)
 		})
 	}
 }

@@ -119,6 +119,7 @@ type gathered struct {
 	over         map[int]time.Duration // by process
 	slots        sensors.Slots
 	limited, sum time.Duration // of the processes' busy time
+	standing     time.Duration // as limited is
 	rtt          time.Duration
 	network      topology.Class // over which most of it goes
 	most         uint64         // bytes of who sends most
@@ -132,6 +133,9 @@ func (g *gathered) add(key int, r path.Reading, size sensors.SizeClass, network 
 	g.sum += r.Busy
 	if r.Limited {
 		g.limited += r.Busy
+	}
+	if r.Standing {
+		g.standing += r.Busy
 	}
 	g.size = max(g.size, min(size, sensors.Large))
 	if r.Bytes >= g.most {
@@ -149,13 +153,13 @@ func (g *gathered) join(copies *gathered) {
 		return
 	}
 	g.slots.Add(copies.slots)
-	g.sum, g.limited = g.sum+copies.sum, g.limited+copies.limited
+	g.sum, g.limited, g.standing = g.sum+copies.sum, g.limited+copies.limited, g.standing+copies.standing
 	g.bytes, g.pending, g.size = g.bytes+copies.bytes, g.pending+copies.pending, sensors.Large
 }
 
 // reading is g as one.
 func (g *gathered) reading(now time.Time, link sensors.Link) sensors.Reading {
-	r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, RTT: g.rtt}
+	r := sensors.Reading{At: now, Link: link, Size: g.size, Bytes: g.bytes, Pending: g.pending, Limited: 2*g.limited > g.sum, Standing: 2*g.standing > g.sum, RTT: g.rtt}
 	for _, over := range g.over {
 		r.Over = max(r.Over, over)
 	}

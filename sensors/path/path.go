@@ -23,19 +23,21 @@ type Course struct {
 	delivered      uint64
 	bytes, pending uint64
 	busy, limited  time.Duration
+	standing       time.Duration // of busy, that or a queue stood in it
 	slots          sensors.Slots
 	rtt, least     time.Duration // the last round trip, and the shortest: 0 is not known
 }
 
 // A Reading is what a path did in an interval; its fields are as those of sensors.Reading.
 type Reading struct {
-	Over    time.Duration
-	Bytes   uint64
-	Busy    time.Duration
-	Slots   sensors.Slots // in which it was busy, by the host's clock
-	Pending uint64
-	Limited bool `json:",omitempty"`
-	RTT     time.Duration
+	Over     time.Duration
+	Bytes    uint64
+	Busy     time.Duration
+	Slots    sensors.Slots // in which it was busy, by the host's clock
+	Pending  uint64
+	Limited  bool `json:",omitempty"`
+	Standing bool `json:",omitempty"`
+	RTT      time.Duration
 }
 
 // See takes how the path is now, and was since the last look, which passed before.
@@ -53,15 +55,19 @@ func (c *Course) See(info transport.PathInfo, now time.Time, passed time.Duratio
 	if info.Unacked > 0 { // a program that does not read is no fault of the path
 		c.busy += passed
 		c.slots.Mark(now.Add(-max(passed-Look, 0)), now)
-		if info.Queued || max(info.Stalled, info.Oldest) >= hangs+2*c.least {
+		limits := info.Queued || max(info.Stalled, info.Oldest) >= hangs+2*c.least
+		if limits {
 			c.limited += passed
+		}
+		if limits || info.Standing {
+			c.standing += passed
 		}
 	}
 }
 
 // Read is what was seen since the last time, over ago; false if there is nothing to tell.
 func (c *Course) Read(over time.Duration) (Reading, bool) {
-	r := Reading{Over: over, Bytes: c.bytes, Busy: min(c.busy, over), Slots: c.slots, Pending: c.pending, Limited: 2*c.limited > c.busy, RTT: c.rtt}
-	c.bytes, c.busy, c.limited, c.slots = 0, 0, 0, sensors.Slots{}
+	r := Reading{Over: over, Bytes: c.bytes, Busy: min(c.busy, over), Slots: c.slots, Pending: c.pending, Limited: 2*c.limited > c.busy, Standing: 2*c.standing > c.busy, RTT: c.rtt}
+	c.bytes, c.busy, c.limited, c.standing, c.slots = 0, 0, 0, 0, sensors.Slots{}
 	return r, r.Bytes > 0 || r.Pending > 0
 }

@@ -35,12 +35,22 @@ func TestCourse(t *testing.T) {
 	require.True(t, r.Limited, "in two looks of three")
 	require.Equal(t, 5*ms, r.RTT)
 
+	require.True(t, r.Standing, "what limits stands")
+
+	see(transport.PathInfo{Delivered: 6160, Unacked: 10, Standing: true})
+	see(transport.PathInfo{Delivered: 6170, Unacked: 10, Standing: true})
+	see(transport.PathInfo{Delivered: 6180, Unacked: 10})
+	r, _ = c.Read(3 * path.Look)
+	require.True(t, r.Standing, "in two looks of three")
+	require.False(t, r.Limited)
+
 	see(transport.PathInfo{Delivered: 40}) // another connection
 	see(transport.PathInfo{Delivered: 90, Unacked: 1})
 	r, any = c.Read(path.Look)
 	require.True(t, any)
 	require.EqualValues(t, 50, r.Bytes)
 	require.False(t, r.Limited)
+	require.False(t, r.Standing)
 	require.Equal(t, path.Look, r.Busy, "of an interval no more than all")
 }
 

@@ -57,6 +57,22 @@ func TestAPathThatIsFullLimits(t *testing.T) {
 	require.EqualValues(t, r.stats.BytesSent, after.Delivered)
 }
 
+func TestAQueueStandsWhereRoundTripsTakeLonger(t *testing.T) {
+	r := newRoad()
+	p := r.goOn(10, window/8, 5)
+	require.False(t, p.Standing, "they take what the shortest did")
+	r.stats.SmoothedRTT = 3 * trip
+	p = r.goOn(10, window/8, 5)
+	require.True(t, p.Standing)
+	require.False(t, p.Queued, "nothing waits to be sent")
+	p = r.goOn(10, 500, 1)
+	require.False(t, p.Standing, "a few acknowledgements are no queue")
+
+	r = newRoad()
+	r.stats.SmoothedRTT, r.stats.MinRTT = 4*time.Millisecond, 100*time.Microsecond
+	require.False(t, r.goOn(10, 8*window, 5).Standing, "busy cores take as long")
+}
+
 func TestAPeerWhoTakesNoMoreDoesNotLimitThePath(t *testing.T) {
 	r := newRoad()
 	r.waiting = 100_000

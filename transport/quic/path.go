@@ -49,6 +49,10 @@ const (
 	mostLooks = 512
 	// ownAcks is bytes on their way that may be acknowledgements, which nobody acknowledges.
 	ownAcks = 100
+	// A queue of some packets at least stands on a path whose round trips take twice the shortest
+	// and so much more. Less is what cores take that are busy.
+	queueLeast = 16 << 10
+	queueDelay = 5 * time.Millisecond
 )
 
 // read takes what quic-go counts at now, how many bytes the streams have taken, ever, and how
@@ -86,7 +90,9 @@ func (g *gauge) read(s quic.ConnectionStats, taken uint64, waiting int, now time
 		g.queued = onWay >= s.CongestionWindow/2 || s.PacketsLost > g.lost || unheard && onWay > 0
 	}
 	g.lost = s.PacketsLost
-	return transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered}
+	// With a window that has grown large a path is never full of one, though what is sent stands in a queue.
+	standing := onWay >= queueLeast && s.SmoothedRTT >= 2*s.MinRTT+queueDelay
+	return transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Standing: standing, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered}
 }
 
 // look notes what has been sent.
