@@ -7,7 +7,7 @@ type Measured interface{ Path() PathInfo }
 
 // A PathInfo is how a path does, both lanes together. It speaks of the peer's
 // kernel: a program that does not read is no fault of the path. Where it is the peer's
-// process that acknowledges, Stalled is negative, Oldest zero, and the others are as near as can be told.
+// process that acknowledges, Stalled is negative, and the others are as near as can be told.
 type PathInfo struct {
 	RTT         time.Duration // smoothed; of the lane that is slower
 	Unacked     int           // bytes written that the peer's kernel has not acknowledged

@@ -73,6 +73,18 @@ func TestAQueueStandsWhereRoundTripsTakeLonger(t *testing.T) {
 	require.False(t, r.goOn(10, 8*window, 5).Standing, "busy cores take as long")
 }
 
+func TestHowLongTheOldestHasBeenOnItsWay(t *testing.T) {
+	r := newRoad()
+	require.Less(t, r.goOn(10, window, 20).Oldest, 3*trip, "as long as a round trip, and what a look misses")
+	require.Zero(t, r.goOn(3, 0, 1).Oldest, "nothing is")
+	r.goOn(1, window, 0)
+	require.Equal(t, 4*trip, r.goOn(4, 0, 0).Oldest, "nothing is answered")
+	require.Zero(t, r.goOn(3, 0, 1).Oldest)
+	r.stats.SmoothedRTT = 10 * trip
+	require.Equal(t, 8*trip, r.goOn(9, window/8, 5).Oldest, "answers come, but late")
+	require.Zero(t, r.goOn(30, 500, 1).Oldest, "those are acknowledgements")
+}
+
 func TestAPeerWhoTakesNoMoreDoesNotLimitThePath(t *testing.T) {
 	r := newRoad()
 	r.waiting = 100_000

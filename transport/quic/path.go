@@ -36,6 +36,7 @@ type gauge struct {
 	busy      bool   // something was on its way, by the last look
 	queued    bool   // the path is what limits, since it is
 	lost      uint64 // packets
+	left      look   // by when so much had been sent, of which some is on its way
 }
 
 // A look is what had been sent at a time: bytes, but for those that were lost.
@@ -90,9 +91,15 @@ func (g *gauge) read(s quic.ConnectionStats, taken uint64, waiting int, now time
 		g.queued = onWay >= s.CongestionWindow/2 || s.PacketsLost > g.lost || unheard && onWay > 0
 	}
 	g.lost = s.PacketsLost
-	// With a window that has grown large a path is never full of one, though what is sent stands in a queue.
-	standing := onWay >= queueLeast && s.SmoothedRTT >= 2*s.MinRTT+queueDelay
-	return transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Standing: standing, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered}
+	p := transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered}
+	if onWay < queueLeast || g.delivered >= g.left.sent {
+		g.left = look{now, sent}
+	}
+	if onWay >= queueLeast { // nothing need wait to be sent: a window that has grown large is never full
+		p.Standing = s.SmoothedRTT >= 2*s.MinRTT+queueDelay
+		p.Oldest = now.Sub(g.left.at)
+	}
+	return p
 }
 
 // look notes what has been sent.
