@@ -38,6 +38,10 @@ const codeUsage = 2
 
 func main() {
 	start := time.Now()
+	if len(os.Args) == 2 && (os.Args[1] == "-h" || os.Args[1] == "--help") {
+		fmt.Print(usage())
+		return
+	}
 	o, err := parseOptions(os.Args[1:])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "mpivbench: %v\n%s", err, usage())

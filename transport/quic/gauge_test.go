@@ -57,6 +57,17 @@ func TestAPathThatIsFullLimits(t *testing.T) {
 	require.EqualValues(t, r.stats.BytesSent, after.Delivered)
 }
 
+func TestAPathIsFullUntilThatHasArrived(t *testing.T) {
+	r := newRoad()
+	r.waiting = 100_000
+	require.True(t, r.goOn(10, window, 20).Queued)
+	r.waiting = 0
+	require.True(t, r.goOn(1, 100_000, 20).Queued, "some of it is on its way")
+	p := r.goOn(5, 3000, 5)
+	require.NotZero(t, p.Unacked)
+	require.False(t, p.Queued, "the program sends little more")
+}
+
 func TestAQueueStandsWhereRoundTripsTakeLonger(t *testing.T) {
 	r := newRoad()
 	p := r.goOn(10, window/8, 5)

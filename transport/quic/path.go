@@ -34,7 +34,8 @@ type gauge struct {
 	delivered uint64
 	taken     uint64 // by the streams
 	busy      bool   // something was on its way, by the last look
-	queued    bool   // the path is what limits, since it is
+	queued    bool   // the path is what limits
+	full      uint64 // until so much is delivered
 	lost      uint64 // packets
 	left      look   // by when so much had been sent, of which some is on its way
 }
@@ -83,12 +84,14 @@ func (g *gauge) read(s quic.ConnectionStats, taken uint64, waiting int, now time
 	g.busy = waiting > 0 || onWay > 0
 	// Where bytes wait and the path is not full, it is the peer who takes no more, or the cores
 	// that are busy. It is full if about a congestion window is on its way, and if some of it gets
-	// lost, or none is answered. What it is full of arrives as fast as it lets it.
+	// lost, or none is answered. What it is full of arrives as fast as it lets it; what is sent
+	// after that, as fast as the program does.
 	switch {
-	case !g.busy:
-		g.queued = false
 	case waiting > 0:
+		g.full = sent + uint64(waiting)
 		g.queued = onWay >= s.CongestionWindow/2 || s.PacketsLost > g.lost || unheard && onWay > 0
+	case !g.busy || g.delivered >= g.full:
+		g.queued = false
 	}
 	g.lost = s.PacketsLost
 	p := transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered}
