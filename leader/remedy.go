@@ -84,9 +84,9 @@ func Weigh(options []Option, pays float64) (Option, string) {
 	return best, why
 }
 
-// regained is the part of the lost that comes back when share of what crosses the blamed no longer does, and the others have for
+// relief is the part of the lost that comes back when share of what crosses the blamed no longer does, and the others have for
 // themselves what is left of it: most where no rank waits for another, least where all go at the pace of the slowest.
-func regained(left, share float64) (most, least float64) {
+func relief(left, share float64) (most, least float64) {
 	least = 1
 	if rest := 1 - share; rest > 1e-6 && left < 1 {
 		least = (min(1, left/rest) - left) / (1 - left)
@@ -321,7 +321,7 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 			taken[s.To.Host]++
 			share += m.share(s.Rank, users, total, t.Suspect.Host == "")
 		}
-		if most, least := regained(t.Left, share); lost*most-cost > best {
+		if most, least := relief(t.Left, share); lost*most-cost > best {
 			one.relocate, one.Benefit, one.Surely, one.Cost, best = group, lost*most, lost*least, cost, lost*most-cost
 		}
 		all.relocate = append(all.relocate, group...)
@@ -331,7 +331,7 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 	if len(all.relocate) == 0 {
 		return refuse(why)
 	}
-	most, least := regained(t.Left, gone)
+	most, least := relief(t.Left, gone)
 	all.Benefit, all.Surely = lost*most, lost*least
 	one.What = fmt.Sprintf("%s: %s", doMove, one.relocate[0].brief())
 	if len(one.relocate) > 1 {

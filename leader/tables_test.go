@@ -178,7 +178,7 @@ func TestWhatComesBackWithAPartOfTheTraffic(t *testing.T) {
 		{"there are no others", 0, 1, 1, 1},
 		{"nothing was lost", 1, 0.5, 1, 1},
 	} {
-		most, least := regained(tt.left, tt.share)
+		most, least := relief(tt.left, tt.share)
 		require.InDelta(t, tt.most, most, 1e-9, tt.why)
 		require.InDelta(t, tt.least, least, 1e-9, tt.why)
 	}

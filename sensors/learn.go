@@ -8,7 +8,7 @@ import (
 )
 
 // learn takes a reading of a link without a promise, or one whose promise is learned
-// anew. A promise is the median of 20 readings that the path limited, or a queue in it, over 2 s or
+// anew. A promise is the median of 20 readings that the path limited, or that stood in a queue, over 2 s or
 // more, in which something was outstanding for 1 s.
 //
 // When the rate fell by more than half meanwhile, the promise is the first half's and

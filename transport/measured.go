@@ -12,7 +12,7 @@ type PathInfo struct {
 	RTT         time.Duration // smoothed; of the lane that is slower
 	Unacked     int           // bytes written that the peer's kernel has not acknowledged
 	Queued      bool          // more was written than the path takes at a time: it is what limits the sender
-	Standing    bool          // or what is on its way waits in a queue, there or its answers on the way back: round trips take far longer than the shortest did
+	Standing    bool          // a queue stands on the way, there or back: round trips take far longer than the shortest did. QUIC alone tells
 	Stalled     time.Duration // how long bytes have been on their way without an acknowledgement
 	Oldest      time.Duration // how long the oldest byte on its way has been there, as far as looks tell: never longer than it was
 	Retransmits uint64        // segments sent again, ever

@@ -23,7 +23,7 @@ type Course struct {
 	delivered      uint64
 	bytes, pending uint64
 	busy, limited  time.Duration
-	standing       time.Duration // of busy, that or a queue stood in it
+	standing       time.Duration // of busy: limited, or a queue stood on the way
 	slots          sensors.Slots
 	rtt, least     time.Duration // the last round trip, and the shortest: 0 is not known
 }

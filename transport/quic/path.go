@@ -51,9 +51,9 @@ const (
 	mostLooks = 512
 	// ownAcks is bytes on their way that may be acknowledgements, which nobody acknowledges.
 	ownAcks = 100
-	// A queue of some packets at least stands on a path whose round trips take twice the shortest
-	// and so much more. Less is what cores take that are busy.
+	// queueLeast is bytes on their way that may stand in a queue; fewer may be acknowledgements.
 	queueLeast = 16 << 10
+	// queueDelay beyond twice the shortest round trip is more than busy cores take.
 	queueDelay = 5 * time.Millisecond
 )
 
