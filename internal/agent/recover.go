@@ -255,7 +255,9 @@ func (a *Agent) breakMoves(p *process, why string) {
 		}
 		other.condemned = true
 		a.record(ledger.Entry{Condemned: &ledger.Condemned{Process: other.index}})
-		if !m.came {
+		if m.came {
+			a.placed(m.rank, m.to) // or the policy would have it recovered from where it is no more
+		} else {
 			a.survival.void = append(a.survival.void, m.epoch)
 			a.record(ledger.Entry{Void: &ledger.Void{Epoch: m.epoch}})
 		}

@@ -167,6 +167,32 @@ func TestARankGoesWhereThePolicyWantsIt(t *testing.T) {
 	}
 }
 
+// A rank is in its new process, though not all of its state, when the host that it has left is lost.
+// It goes on from its snapshot, and the policy does not have it recovered from where it is no more.
+func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
+	a, _ := surviving(1, 0, 1, 0)
+	a.survival.copied, a.copies = true, true
+	a.buddies = neighbours(t, 1)[0].buddies
+	p := a.processes
+	a.store(0, stored{version{1, 6}, p[2].host, "copy"})
+	a.survival.covered[0] = version{1, 6}
+	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[2].place()})),
+		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+	a.tellHosts()
+	a.tellPolicy(leader.ProcessReady{Place: p[1].place()})
+	a.tellPolicy(leader.MoveRank{Rank: 0, To: "b", Ref: "order"})
+	require.NotNil(t, a.survival.moving[0])
+	a.arrived(p[1], control.Arrived{Rank: 0, Epoch: 2})
+	require.Equal(t, []int{0}, p[1].ranks)
+
+	p[0].host.lost = true
+	a.goOnWithout(p[0].host, a.endAll(p[0].host), "host a: nothing was heard of its agent")
+	at, known := a.policy.machine.Map().Place(0)
+	require.True(t, known)
+	require.Equal(t, p[1].place(), at)
+	require.False(t, a.ending)
+}
+
 // A rank that is lost goes to a host from which ranks are to be kept only if it must.
 func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	for _, c := range []struct {

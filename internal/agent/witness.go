@@ -137,7 +137,7 @@ func (b *buddies) hearOf(c choices) error {
 		return nil
 	}
 	h := b.heard[l]
-	if h == nil || c.First > h.end() || c.First+uint64(len(c.all)) < h.base {
+	if h == nil || c.First > h.end() { // what ends before h begins is old
 		file := filepath.Join(b.dir, fmt.Sprintf("witness-%d.%d", c.Rank, c.Epoch))
 		d, err := checkpoint.ReplaceDeterminants(file, c.all)
 		if err != nil {

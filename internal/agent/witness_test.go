@@ -78,6 +78,22 @@ func (n *neighbour) witnessed(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
+// brought waits until n has told that an agent has brought choices of a rank.
+func (n *neighbour) brought(t *testing.T, rank, agent int) {
+	t.Helper()
+	for {
+		select {
+		case m := <-n.told:
+			if m.Brought != nil {
+				require.Equal(t, control.Brought{Rank: rank, Agent: agent}, *m.Brought)
+				return
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("the first agent is not told")
+		}
+	}
+}
+
 // knows requires that n knows choices from to before end of a life on another host.
 func (n *neighbour) knows(t *testing.T, rank, epoch int, from, end uint64) {
 	t.Helper()
@@ -171,29 +187,57 @@ func TestChoicesAreBrought(t *testing.T) {
 	a.meet(b.asBuddy())
 	a.witnessed(t)
 	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
-	brought := func(agent int) {
-		t.Helper()
-		for {
-			select {
-			case m := <-c.told:
-				if m.Brought != nil {
-					require.Equal(t, control.Brought{Rank: 3, Agent: agent}, *m.Brought)
-					return
-				}
-			case <-time.After(30 * time.Second):
-				t.Fatal("the first agent is not told")
-			}
-		}
-	}
-	brought(1)
+	c.brought(t, 3, 1)
 	c.knows(t, 3, 5, 10, 30)
 	require.NoError(t, d.Truncate(20))
 	a.choose(t, d, 30, 40)
 	a.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
-	brought(0)
+	c.brought(t, 3, 0)
 	c.knows(t, 3, 5, 20, 40)
 	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 6, To: c.asBuddy()}}) // of later lives nothing is known, and that is said
-	brought(1)
+	c.brought(t, 3, 1)
+}
+
+// A host has had other buddies before, who bring what they know of, too. That is old, and comes
+// before or after the rest.
+func TestChoicesAreBroughtByFormerBuddies(t *testing.T) {
+	for _, last := range []string{"the former", "the newest", "the rank goes on at the newest"} {
+		t.Run(last, func(t *testing.T) {
+			n := neighbours(t, 5)
+			home, former, next, newest, other := n[0], n[1], n[2], n[3], n[4]
+			d := home.file(t, 0, 1)
+			home.choose(t, d, 0, 30)
+			home.meet(former.asBuddy())
+			home.witnessed(t)
+			home.meet(next.asBuddy())
+			home.choose(t, d, 30, 60)
+			home.witnessed(t)
+			require.NoError(t, d.Truncate(50)) // a snapshot is covered
+			home.choose(t, d, 60, 61)
+			home.witnessed(t)
+			home.meet(newest.asBuddy())
+			home.choose(t, d, 61, 70)
+			home.witnessed(t)
+			home.close()
+			bring := func(from, to *neighbour) {
+				from.do(control.ToAgent{Copy: &control.Copy{Rank: 0, Epoch: 1, To: to.asBuddy()}})
+				to.brought(t, 0, from.index)
+			}
+			switch last {
+			case "the former":
+				bring(newest, other)
+				bring(former, other)
+			case "the newest":
+				bring(former, other)
+				bring(newest, other)
+			default:
+				other = newest
+				bring(former, other)
+			}
+			bring(next, other)
+			other.knows(t, 0, 1, 50, 70)
+		})
+	}
 }
 
 // Of an agent that is refused nothing counts any more.
