@@ -32,7 +32,7 @@ var slumps = []slump{
 }
 
 // m10 makes three of four hosts slow, one after the other or all at once. Ranks may leave them, but no
-// host may be overfilled, no rank may move twice within the cool-down, and moves have a budget.
+// host may be given up or overfilled, no rank may move twice within the cool-down, and moves have a budget.
 func m10(ctx context.Context, d *desk) error {
 	var rows [][]string
 	var all []series
@@ -121,11 +121,18 @@ func (d *desk) slump(ctx context.Context, how slump) (held series, rows [][]stri
 		rows = append(rows, []string{how.name, fmt.Sprintf("%.2f", x), strconv.Itoa(r), from, to, strconv.Itoa(n)})
 		d.note("%s: at %.1f s rank %d goes from %s to %s: %s", how.name, x, r, from, to, e.Text)
 	}
+	givenUp := 0
 	for _, e := range p.events() {
-		if e.Kind == events.Decided && e.Decision.Chosen == "nothing" && e.Decision.Why != "" {
-			d.note("%s: at %.1f s nothing is done about %s, %s: %s", how.name, e.Time.Sub(began).Seconds(), e.Decision.Blamed, e.Decision.Verdict, e.Decision.Why)
+		x := e.Time.Sub(began).Seconds()
+		switch {
+		case e.Kind == events.Decided && e.Decision.Chosen == "nothing" && e.Decision.Why != "":
+			d.note("%s: at %.1f s nothing is done about %s, %s: %s", how.name, x, e.Decision.Blamed, e.Decision.Verdict, e.Decision.Why)
+		case e.Kind == events.HostLost:
+			givenUp++
+			d.note("%s: at %.1f s a host that is only slow is given up: %s", how.name, x, e.Text)
 		}
 	}
+	d.claim(claim{what: how.name + ": hosts given up", measured: float64(givenUp)})
 	d.claim(claim{what: how.name + ": ranks on the fullest host", measured: float64(fullest), bar: slots + 1})
 	d.claim(claim{what: how.name + ": between two moves of a living rank", measured: soonest, unit: "s", bar: moveRest.Seconds(), least: true})
 	d.claim(claim{what: how.name + ": moves", measured: float64(len(left)), bar: moveBudget})

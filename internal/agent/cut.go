@@ -21,6 +21,7 @@ const (
 	cutMost     = control.AlivePatient    // for a cut that nothing is done about
 	cutSilent   = 1500 * time.Millisecond // after which a cut that nobody speaks of is over
 	agentsHeard = time.Second             // an agent of which nothing came for longer may be what is cut off
+	cutInPart   = 3                       // times as much patience while something comes over older connections: the network may be full
 )
 
 // A cut is between two hosts. Owned by loop.
@@ -34,6 +35,14 @@ func (a *Agent) pairText(pair [2]*host) string {
 	return fmt.Sprintf("hosts %s and %s", pair[0].name, pair[1].name)
 }
 
+// pairOf is two hosts, in one order.
+func pairOf(g, h *host) [2]*host {
+	if g.index > h.index {
+		g, h = h, g
+	}
+	return [2]*host{g, h}
+}
+
 // cutSeen is told by p that it does not reach another host.
 func (a *Agent) cutSeen(p *process, m control.Cut) {
 	if m.Process < 0 || m.Process >= len(a.processes) || !a.toldStart || a.ending || a.mourning || a.interrupts > 0 {
@@ -45,13 +54,10 @@ func (a *Agent) cutSeen(p *process, m control.Cut) {
 			return
 		}
 	}
-	pair := [2]*host{p.host, q.host}
 	if p.host == q.host {
 		return
 	}
-	if slices.Index(a.hosts, pair[0]) > slices.Index(a.hosts, pair[1]) {
-		pair[0], pair[1] = pair[1], pair[0]
-	}
+	pair := pairOf(p.host, q.host)
 	now := time.Now()
 	c := a.cuts[pair]
 	if c == nil {
@@ -108,6 +114,11 @@ func (a *Agent) judgeCuts(now time.Time) {
 			a.fail(verdict{code: 1, text: text})
 			return
 		case lasts >= cutPatience/2 && !c.acted:
+			if now.Sub(a.met[pair]) < agentsHeard {
+				if lasts /= cutInPart; lasts < cutPatience/2 {
+					continue
+				}
+			}
 			ripe = append(ripe, pair)
 			longest = max(longest, lasts)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,50 +28,72 @@ func (d *deputy) dial(ctx context.Context) (*line, error) {
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer stop()
-	type result struct {
-		line *line
-		err  error
+	l, err := inTurn(ctx, d.boot.Head, d.try, func(l *line) { l.conn.Close() })
+	if err != nil {
+		return nil, fmt.Errorf("mpivrun cannot be reached from there at any of %s (is there a firewall between?): %w", strings.Join(d.boot.Head, ", "), err)
 	}
-	results := make(chan result)
-	for _, addr := range d.boot.Head {
-		go func() { // ends soon after ctx
-			if ipVersion(addr) != ipVersion(d.boot.Head[0]) {
-				select {
-				case <-time.After(headStart):
-				case <-ctx.Done():
-				}
-			}
-			l, err := d.try(ctx, addr)
-			select {
-			case results <- result{l, err}:
-			case <-ctx.Done():
-				if l != nil {
-					l.conn.Close()
-				}
-			}
-		}()
-	}
-	var errs []error
-	for range d.boot.Head {
-		select {
-		case r := <-results:
-			if r.err == nil {
-				return r.line, nil
-			}
-			errs = append(errs, r.err)
-			continue
-		case <-ctx.Done():
-			errs = append(errs, context.Cause(ctx))
-		}
-		break
-	}
-	return nil, fmt.Errorf("mpivrun cannot be reached from there at any of %s (is there a firewall between?): %w", strings.Join(d.boot.Head, ", "), errors.Join(errs...))
+	return l, nil
 }
 
-// headStart is how long the addresses of the version of IP that comes first are ahead of
-// the others: the processes of a host listen where its agent came from, and where all hosts have
-// both versions they are to agree.
+// headStart is how long an address of the head is ahead of the next.
 const headStart = 300 * time.Millisecond
+
+// inTurn is what try makes of the first address with which it succeeds, until ctx ends. One is
+// tried headStart after the one before, or when all before it have failed; what comes too late is
+// given back. The processes of a host listen where its agent came from, so agents are to come
+// by the same network, where all have it, and by the same version of IP.
+func inTurn[T any](ctx context.Context, addrs []string, try func(context.Context, string) (T, error), giveBack func(T)) (first T, err error) {
+	type result struct {
+		got T
+		err error
+	}
+	results := make(chan result)
+	left := slices.Clone(addrs)
+	slices.SortStableFunc(left, func(a, b string) int {
+		other := func(addr string) int {
+			if ipVersion(addr) != ipVersion(addrs[0]) {
+				return 1
+			}
+			return 0
+		}
+		return other(a) - other(b)
+	})
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var errs []error
+	for under := 0; under > 0 || len(left) > 0; {
+		select {
+		case <-next.C:
+			addr := left[0]
+			left = left[1:]
+			under++
+			go func() { // ends soon after ctx
+				got, err := try(ctx, addr)
+				select {
+				case results <- result{got, err}:
+				case <-ctx.Done():
+					if err == nil {
+						giveBack(got)
+					}
+				}
+			}()
+			if len(left) > 0 {
+				next.Reset(headStart)
+			}
+		case r := <-results:
+			if r.err == nil {
+				return r.got, nil
+			}
+			errs = append(errs, r.err)
+			if under--; under == 0 && len(left) > 0 {
+				next.Reset(0)
+			}
+		case <-ctx.Done():
+			return first, errors.Join(append(errs, context.Cause(ctx))...)
+		}
+	}
+	return first, errors.Join(errs...)
+}
 
 // ipVersion is that of an address with a port; 0 if it is a name.
 func ipVersion(addr string) int {

@@ -207,6 +207,7 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		return
 	}
 	now := time.Now()
+	a.heard(p, paths, now)
 	for _, l := range paths.Links {
 		if l.Peer < 0 || l.Peer >= len(a.processes) || l.Over <= 0 {
 			continue

@@ -114,6 +114,18 @@ func TestWhoIsKilledAfterAllHaveFinished(t *testing.T) {
 	}
 }
 
+// Of a job that was interrupted the spare processes end, too, and no others come in their place.
+func TestNoSparesAfterAnInterrupt(t *testing.T) {
+	a, _ := surviving(1, 0)
+	a.job.Spares, a.interrupts = 1, 1
+	a.processes[1].exited = true
+	a.refill()
+	require.Len(t, a.processes, 2)
+	a.interrupts = 0
+	a.refill()
+	require.Len(t, a.processes, 3)
+}
+
 // After an interrupt no rank goes on elsewhere, so nobody is to wait for one: not even for the
 // rest of a message of which a part is there.
 func TestWhoEndsAfterAnInterruptIsNotWaitedFor(t *testing.T) {

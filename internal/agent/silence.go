@@ -109,7 +109,9 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 			})
 		}
 	}
-	r.ear.excuse = func() bool { return h.wasCutOff() || time.Since(time.Unix(0, answered.Load())) < silence }
+	r.ear.excuse = func() bool {
+		return h.wasCutOff() || time.Since(time.Unix(0, answered.Load())) < silence || time.Since(time.Unix(0, r.host.alive.Load())) < silence-silence/patientWaits
+	}
 	r.ear.wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,6 +138,50 @@ func (h *head) asks(ctx context.Context, door control.Voter) bool {
 	}
 	c.Close()
 	return true
+}
+
+// heard is told by p of what has come to it from other hosts. Where a host's link is full, the signs
+// of life of its agent may stand in the queue for longer than the silence, or wait for answers
+// that do. But something of what its processes send comes out at the other end all the time, and
+// of what is sent to them something is acknowledged.
+//
+// The time that counts is the earliest at which it can have come. What is acknowledged says
+// little of a host whose processes are stopped, as its kernel goes on with it until it has no more room; so it
+// counts only where round trips take so long that there must be a queue.
+func (a *Agent) heard(p *process, m control.Paths, now time.Time) {
+	if p.host.Distrusted {
+		return
+	}
+	at := now.Add(-max(m.Over, 0))
+	for _, i := range m.Heard {
+		a.heardOf(p.host, i, at)
+	}
+	for _, l := range m.Links {
+		if l.Bytes > 0 && l.RTT >= a.job.Silence/queueShows {
+			a.heardOf(p.host, l.Peer, at)
+		}
+	}
+}
+
+// queueShows is the part of the silence from which on a round trip shows a queue that may hold up
+// signs of life.
+const queueShows = 8
+
+// heardOf notes that a process on another host than h was heard of there.
+func (a *Agent) heardOf(h *host, process int, at time.Time) {
+	if process < 0 || process >= len(a.processes) || a.processes[process].host == h {
+		return
+	}
+	g := a.processes[process].host
+	if ns := at.UnixNano(); ns > g.alive.Load() {
+		g.alive.Store(ns)
+	}
+	if pair := pairOf(g, h); at.After(a.met[pair]) {
+		if a.met == nil {
+			a.met = map[[2]*host]time.Time{}
+		}
+		a.met[pair] = at
+	}
 }
 
 // reachedAgain is how much later than the first of several hosts the last may be heard when

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/sensors/path"
 )
 
 // Of an end of which nothing comes it is known after the silence, or later if there is an
@@ -113,4 +114,47 @@ func TestWhoIsCutOff(t *testing.T) {
 		}
 		require.False(t, cutOff(), "but not that long")
 	})
+}
+
+// A host is heard of while something of its processes comes to other hosts, or takes long to be
+// acknowledged; what one on a host that is not trusted says does not count, nor what it says of its own host.
+func TestHeardOfElsewhere(t *testing.T) {
+	now := time.Now()
+	acknowledged := func(peer int, bytes uint64, rtt time.Duration) []control.PathReading {
+		return []control.PathReading{{Peer: peer, Reading: path.Reading{Bytes: bytes, Pending: 1, RTT: rtt}}}
+	}
+	const slow = control.CrashPatient / 4
+	for _, c := range []struct {
+		name  string
+		by    int // process, of a host of its own
+		heard []int
+		links []control.PathReading
+		want  bool // process 1's host is heard of
+	}{
+		{"by another", 0, []int{2, 1}, nil, true},
+		{"of others", 0, []int{2}, nil, false},
+		{"by itself", 1, []int{1}, nil, false},
+		{"by who is not trusted", 2, []int{1}, nil, false},
+		{"of nobody there is", 0, []int{-1, 3}, acknowledged(3, 1000, slow), false},
+		{"it has acknowledged something after long", 0, nil, acknowledged(1, 1000, slow), true},
+		{"it has acknowledged something at once", 0, nil, acknowledged(1, 1000, time.Millisecond), false},
+		{"it has acknowledged nothing", 0, nil, acknowledged(1, 0, slow), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _ := surviving(1, 1, 1)
+			a.job.Silence = control.CrashPatient
+			a.processes[2].host.Distrusted = true
+			h := a.processes[1].host
+			m := control.Paths{Over: 100 * time.Millisecond, Heard: c.heard, Links: c.links}
+			a.heard(a.processes[c.by], m, now)
+			if !c.want {
+				require.Zero(t, h.alive.Load())
+				return
+			}
+			require.Equal(t, now.Add(-m.Over).UnixNano(), h.alive.Load(), "the earliest at which it can have come")
+			m.Over = time.Second
+			a.heard(a.processes[c.by], m, now)
+			require.Equal(t, now.Add(-100*time.Millisecond).UnixNano(), h.alive.Load(), "a late word of what was earlier")
+		})
+	}
 }

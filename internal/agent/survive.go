@@ -187,7 +187,7 @@ func (a *Agent) refill() {
 			spares++
 		}
 	}
-	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning; spares++ {
+	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning && a.interrupts == 0; spares++ {
 		var h *host
 		for _, other := range a.hosts {
 			if other.able() && (h == nil || a.sparesOn(other) < a.sparesOn(h)) {

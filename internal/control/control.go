@@ -254,7 +254,11 @@ type Ping struct{ ID uint64 }
 
 // Paths is what the process saw of the ways to other processes since the last time. It
 // is sent as often as Options say.
-type Paths struct{ Links []PathReading }
+type Paths struct {
+	Over  time.Duration // the time since then
+	Links []PathReading
+	Heard []int // the processes from which something has come, over a connection whose path is measured
+}
 
 // A PathReading is of the path to another process, all its connections together.
 type PathReading struct {

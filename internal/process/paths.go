@@ -13,6 +13,8 @@ import (
 // A course is what one link does between two readings.
 type course struct {
 	path.Course
+	received       uint64 // by the last look
+	heard          bool   // something has come since the last reading
 	sent, messages uint64
 	size           sensors.SizeClass
 	network        topology.Class
@@ -26,7 +28,7 @@ func (p *Process) reportPaths() {
 	defer tick.Stop()
 	courses := map[int]*course{}
 	last := time.Now()
-	told := last
+	toldAt := last
 	for {
 		var now time.Time
 		select {
@@ -42,14 +44,14 @@ func (p *Process) reportPaths() {
 				if !measured {
 					continue
 				}
-				courses[peer].See(m.Path(), now, passed)
+				courses[peer].see(m.Path(), now, passed)
 			}
 		}
-		if now.Sub(told) < p.options.Paths-path.Look/2 { // ticks are not exact
+		if now.Sub(toldAt) < p.options.Paths-path.Look/2 { // ticks are not exact
 			continue
 		}
-		over := now.Sub(told)
-		told = now
+		over := now.Sub(toldAt)
+		toldAt = now
 		before := pace
 		if pace = path.Look; len(p.engine.Local()) == 0 {
 			pace = p.options.Paths
@@ -65,17 +67,28 @@ func (p *Process) reportPaths() {
 				courses[l.Process].network = l.Candidates[l.InUse].Class
 			}
 		}
-		var all []control.PathReading
+		told := control.Paths{Over: over}
 		for peer, c := range courses {
+			if c.heard {
+				c.heard = false
+				told.Heard = append(told.Heard, peer)
+			}
 			if r, any := c.Read(over); any {
 				sent, _ := p.engine.Traffic(peer)
-				all = append(all, control.PathReading{Reading: r, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes), Sent: sent.Bytes})
+				told.Links = append(told.Links, control.PathReading{Reading: r, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes), Sent: sent.Bytes})
 			}
 		}
-		if len(all) > 0 {
-			p.agent.Send(control.Message{Paths: &control.Paths{Links: all}}) // if that fails, Receive will
+		if len(told.Links) > 0 || len(told.Heard) > 0 {
+			p.agent.Send(control.Message{Paths: &told}) // if that fails, Receive will
 		}
 	}
+}
+
+// see takes how the path is now.
+func (c *course) see(info transport.PathInfo, now time.Time, passed time.Duration) {
+	c.See(info, now, passed)
+	c.heard = c.heard || info.Received > c.received
+	c.received = info.Received
 }
 
 // class is how long messages are lately; of how many and how many bytes were sent, ever.

@@ -490,7 +490,7 @@ func (c *Conn) Path() transport.PathInfo {
 	n.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := transport.PathInfo{RTT: 100 * time.Microsecond, Delivered: p.polled[1-c.side]}
+	i := transport.PathInfo{RTT: 100 * time.Microsecond, Delivered: p.polled[1-c.side], Received: p.polled[c.side]}
 	if !n.pulled.Load() {
 		return i
 	}
