@@ -86,6 +86,9 @@ func (a *Agent) goOn() {
 	for _, x := range s.stranded {
 		for _, r := range x.p.ranks {
 			to, st, err := a.refuge(x.p, r, targets)
+			if err == errApart && time.Since(x.end) < control.AlivePatient {
+				err = nil // they may not be any more
+			}
 			if err != nil {
 				x.why.text += "; " + err.Error()
 				a.endFor(x.why)
@@ -170,7 +173,7 @@ func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, store
 		}
 	}
 	if len(free) > 0 {
-		return nil, stored{}, errors.New("its state cannot be sent to a host with a spare process")
+		return free[0], all[0], errApart
 	}
 	a.refill()
 	if a.awaited(p) {
@@ -178,6 +181,9 @@ func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, store
 	}
 	return nil, stored{}, errors.New("there is no spare process left for it (--spares)")
 }
+
+// errApart: between all hosts in question a copy could not be sent before.
+var errApart = errors.New("its state cannot be sent to a host with a spare process")
 
 // sentSoon is the state that is sent to another host rather than that its rank goes on from an
 // older one that is there, in bytes.

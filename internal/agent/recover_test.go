@@ -238,6 +238,29 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	}
 }
 
+// Between the only two hosts in question a copy could not be sent before. It is tried again for a while.
+func TestCopiesAreSentAgainWhereTheyMust(t *testing.T) {
+	a, _ := surviving(1, 1, 0)
+	a.survival.copied, a.copies = true, true
+	a.buddies = neighbours(t, 1)[0].buddies
+	p := a.processes
+	a.store(0, stored{version{1, 7}, p[1].host, "copy on b"})
+	a.survival.covered[0] = version{1, 7}
+	a.survival.apart[[2]*host{p[1].host, p[2].host}] = true
+	p[0].exited, p[0].judged = true, true
+	a.strand(verdict{code: 1, text: "host a is lost"}, p[0])
+	require.Equal(t, p[2].host, a.survival.fetching[0])
+	require.False(t, a.ending)
+	failed := control.Uncopied{Rank: 0, Agent: a.agentOf(p[2].host), Reason: "a link that is full"}
+	a.uncopied(p[1].host, failed)
+	require.Equal(t, p[2].host, a.survival.fetching[0], "again")
+	require.False(t, a.ending)
+	a.survival.stranded[0].end = time.Now().Add(-control.AlivePatient)
+	a.speaker = newSpeaker(&stream{screen: new(screen), w: io.Discard})
+	a.uncopied(p[1].host, failed)
+	require.True(t, a.ending)
+}
+
 // A host that has not got the newest snapshot may be about to be lost. If the rank went on there,
 // nobody else would have what it goes on from.
 func TestALostRankGoesOnFromTheNewestSnapshot(t *testing.T) {
