@@ -163,7 +163,7 @@ const countsMost = control.FromAgentBytes / 64
 func shorten(m *control.Message) {
 	counts := func(ranks []control.RankReport) (n int) {
 		for _, r := range ranks {
-			n += 8 + len(r.Sent) + len(r.Received)
+			n += 8 + len(r.Sent) + len(r.Received) + len(r.Offered)
 		}
 		return n
 	}

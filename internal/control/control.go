@@ -29,7 +29,7 @@ const (
 )
 
 // Version is that of the protocol, equal at both ends.
-const Version = 8
+const Version = 9
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -319,7 +319,7 @@ type RankReport struct {
 	Waits    []Wait // one for each goroutine of the rank that is in a blocking call
 	Sent     []Count
 	Received []Count
-	Taking   []int `json:",omitempty"` // ranks of whom a receive has a message, and not yet all of it
+	Offered  []Numbers `json:",omitempty"` // messages whose senders wait for a receive: they are here but for their bodies, and no receive has them
 }
 
 // A Count is how many messages a rank has sent to Peer, or has had from it.
@@ -327,6 +327,12 @@ type RankReport struct {
 type Count struct {
 	Peer int
 	N    uint64
+}
+
+// Numbers are those of messages from Peer, from First to Last.
+type Numbers struct {
+	Peer        int
+	First, Last uint64
 }
 
 // A Wait is a blocking call that has not returned.
@@ -348,6 +354,7 @@ type Need struct {
 	Comm       string // name of the communicator
 	Context    uint32
 	Tag        int    // -1: any
+	Number     uint64 `json:",omitempty"` // of the message that the peer, in another process, is to receive
 	Collective string `json:",omitempty"` // "Bcast number 3, root 0" where the need is part of one
 	Where      string `json:",omitempty"` // line that started the request, where it is known
 	Unexpected []int  `json:",omitempty"` // tags of messages from that peer which arrived and do not match

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/mpiv/mpiv/topology"
@@ -30,6 +29,7 @@ type NeedInfo struct {
 	Context    uint32
 	Comm       string // what NameContext called Context
 	Tag        int32  // or AnyTag
+	Number     uint64 // of the message to a peer in another process that is to receive it
 	Check      uint16
 	Unexpected []int32 // tags of messages from that peer which are here and do not match
 	Near       []Near  // if there are none: messages with that tag from others, or on other communicators
@@ -95,7 +95,7 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
 	switch {
 	case n.Receive:
-		n.Save, n.OnItsWay = o.sending()
+		n.sends(o)
 	case o.queue == nil:
 		n.OnItsWay = true
 	default:
@@ -113,20 +113,20 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	return append(needs, n)
 }
 
-// sending tells whether o, a send, waits for room in the log of level "crashes", or is one
-// that arrives whether it is received or not. The box's mu is held.
-func (o *op) sending() (unkept, eager bool) {
+// sends says what o, a send, waits for. It may be room in the log of level "crashes". And nobody
+// has to do anything for a message that arrives whether it is received or not, or is taken back.
+// The box's mu is held.
+func (n *NeedInfo) sends(o *op) {
 	l := o.box.e.lockLink(o.peer)
 	if l == nil {
-		return false, false
+		return
 	}
 	defer l.mu.Unlock()
-	x := o.entry
-	if x == nil {
-		return false, false
+	if x := o.entry; x != nil {
+		n.Number = x.header.Seq
+		n.Save = x.queued && !x.kept && l.full()
+		n.OnItsWay = !n.Save && (x.header.Kind == wire.Eager || x.retracting)
 	}
-	unkept = x.queued && !x.kept && l.full()
-	return unkept, !unkept && x.header.Kind == wire.Eager
 }
 
 // Sent is the number of the last message to peer, as the receiver's Number.
@@ -144,14 +144,26 @@ func (b *Box) Sent(peer topology.Rank) uint64 {
 	}
 }
 
+// Numbers are those of messages from a peer, from First to Last.
+type Numbers struct {
+	Peer        topology.Rank
+	First, Last uint64
+}
+
 // Counts is how many messages the box's rank has sent to each peer, and has had
-// from each. Taking is of whom a receive has a message, whose body is on its way.
-func (b *Box) Counts() (sent, got []Count, taking []topology.Rank) {
+// from each. Offered is those from other processes of which the bodies have not come, as
+// no receive has them.
+func (b *Box) Counts() (sent, got []Count, offered []Numbers) {
 	b.e.polling.Lock()
 	defer b.e.leave()
+	type message struct {
+		from topology.Rank
+		seq  uint64
+	}
+	taken := map[message]bool{} // their bodies are on their way
 	take := func(o *op) {
-		if o != nil && o.box == b && !slices.Contains(taking, o.status.Source) {
-			taking = append(taking, o.status.Source)
+		if o != nil && o.box == b {
+			taken[message{o.status.Source, o.seq}] = true
 		}
 	}
 	for l := range b.e.known() {
@@ -174,6 +186,11 @@ func (b *Box) Counts() (sent, got []Count, taking []topology.Rank) {
 		}
 		if l := b.e.lockLink(s.peer); l != nil {
 			out = s.sent
+			for _, seq := range s.offers {
+				if !taken[message{s.peer, seq}] {
+					offered = withNumber(offered, s.peer, seq)
+				}
+			}
 			l.mu.Unlock()
 			in = s.got
 		} else {
@@ -192,5 +209,14 @@ func (b *Box) Counts() (sent, got []Count, taking []topology.Rank) {
 			got = append(got, Count{s.peer, in})
 		}
 	})
-	return sent, got, taking
+	return sent, got, offered
+}
+
+// withNumber is all and a message that may follow the last of them.
+func withNumber(all []Numbers, peer topology.Rank, seq uint64) []Numbers {
+	if k := len(all) - 1; k >= 0 && all[k].Peer == peer && all[k].Last+1 == seq {
+		all[k].Last = seq
+		return all
+	}
+	return append(all, Numbers{peer, seq, seq})
 }

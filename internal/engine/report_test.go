@@ -124,23 +124,34 @@ func TestNobodySleepsForABuffer(t *testing.T) {
 	}
 }
 
-// Who takes a long message says so while its body is on its way.
-func TestTaking(t *testing.T) {
-	var closed atomic.Bool
-	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return slow(networks["tcp"](t, p), &closed) }, 1, 1)
-	const size = 64 << 20
-	s := w.boxes[0].Isend(from(1, 2), make([]byte, size), engine.Standard)
-	r := w.boxes[1].Irecv(from(0, 2), make([]byte, size))
-	taking := func() bool {
-		_, _, of := w.boxes[1].Counts()
-		return slices.Contains(of, 0)
+// A message that is offered is told of by its number until a receive has it, also while its body is on
+// its way.
+func TestOffered(t *testing.T) {
+	w := newWorldOn(t, engine.Config{Keep: true}, func(p int) transport.Endpoint { return networks["tcp"](t, p) }, 1, 1)
+	const size, messages = 16 << 20, 4
+	var sends []engine.Request
+	for tag := range int32(messages) {
+		sends = append(sends, w.boxes[0].Isend(from(1, tag), make([]byte, size), engine.Standard))
 	}
-	for !taking() { // it is offered, and the receive is there
-		w.engines[0].Progress()
+	offered := func() []engine.Numbers {
 		w.engines[1].Progress()
+		_, _, all := w.boxes[1].Counts()
+		return all
 	}
-	go s.Wait(t.Context(), send)
+	require.Eventually(t, func() bool {
+		return slices.Equal(offered(), []engine.Numbers{{Peer: 0, First: 1, Last: messages}})
+	}, 5*time.Second, time.Millisecond)
+	r := w.boxes[1].Irecv(from(0, 1), make([]byte, size))
+	require.Equal(t, []engine.Numbers{{Peer: 0, First: 1, Last: 1}, {Peer: 0, First: 3, Last: messages}}, offered())
 	_, err := r.Wait(t.Context(), recv)
 	require.NoError(t, err)
-	require.False(t, taking())
+	for _, tag := range []int32{0, 2, 3} {
+		_, err := w.boxes[1].Recv(t.Context(), recv, from(0, tag), make([]byte, size))
+		require.NoError(t, err)
+	}
+	require.Empty(t, offered())
+	for _, s := range sends {
+		_, err := s.Wait(t.Context(), send)
+		require.NoError(t, err)
+	}
 }

@@ -26,10 +26,10 @@ func (p *Process) Report() control.Report {
 func (p *Process) reportRank(rank topology.Rank, a *activity, strangers bool) control.RankReport {
 	box := p.engine.Box(rank)
 	waits := box.Waits()
-	sent, got, taking := box.Counts()
+	sent, got, offered := box.Counts()
 	r := control.RankReport{Rank: int(rank), State: "running", Sent: counts(sent), Received: counts(got)}
-	for _, peer := range taking {
-		r.Taking = append(r.Taking, int(peer))
+	for _, o := range offered {
+		r.Offered = append(r.Offered, control.Numbers{Peer: int(o.Peer), First: o.First, Last: o.Last})
 	}
 	p.mu.Lock()
 	ended := p.ends[rank]
@@ -78,7 +78,7 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 		c.Until = w.Until.UnixNano()
 	}
 	for _, n := range w.Needs {
-		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Where: callsite.Of(w.Begun)}
+		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Number: n.Number, Where: callsite.Of(w.Begun)}
 		switch {
 		case n.Save:
 			need.What = control.NeedSave

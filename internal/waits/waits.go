@@ -74,18 +74,26 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 	return e
 }
 
-// delivered finds what r sends that is being received: the peer need do nothing more for it.
+// delivered finds what r sends for which the peer need do nothing more: it is on its way, or a receive has it
+// and what says so may be on its way back. Whether none has it the peer alone knows.
 func (r *rank) delivered(ranks map[int]*rank) {
 	r.Waits = slices.Clone(r.Waits)
 	for i, w := range r.Waits {
 		needs := slices.Clone(w.Needs)
 		for j, n := range needs {
-			if p := ranks[n.Peer]; n.What == control.NeedReceive && p != nil && slices.Contains(p.Taking, r.Rank) {
+			if p := ranks[n.Peer]; n.What == control.NeedReceive && n.Number != 0 && p != nil && !p.offered(r.Rank, n.Number) {
 				needs[j].What = control.NeedDelivery
 			}
 		}
 		r.Waits[i].Needs = needs
 	}
+}
+
+// offered tells whether r has that message of peer but for its body, and no receive does.
+func (r *rank) offered(peer int, number uint64) bool {
+	return slices.ContainsFunc(r.Offered, func(o control.Numbers) bool {
+		return o.Peer == peer && o.First <= number && number <= o.Last
+	})
 }
 
 // Doing says of each rank in reports what it is doing, in a few words.

@@ -25,9 +25,9 @@ var update = flag.Bool("update", false, "write what Explain says into testdata")
 //
 //	rank R STATE                  the rank; what follows is about it
 //	sent PEER N, received PEER N  its counts
-//	taking PEER                   a receive has a message of it, and not yet all
+//	offered PEER FIRST LAST       messages of it that no receive has, by number
 //	wait ID OP WHERE AGE [any] [until DURATION]
-//	need message|receive|delivery|arrival PEERS TAG COMM [Collective number 3, root 0] [at WHERE] [unexpected TAGS] [near RANK@COMM]
+//	need message|receive|delivery|arrival PEERS TAG COMM [as NUMBER] [Collective number 3, root 0] [at WHERE] [unexpected TAGS] [near RANK@COMM]
 //	need goroutine|event PEERS any -
 //	later                         what follows is the second look
 //
@@ -96,8 +96,8 @@ func parse(t *testing.T, script string) []control.Report {
 			r = &reports[len(reports)-1].Ranks[0]
 		case "sent":
 			r.Sent = append(r.Sent, control.Count{Peer: number(1), N: uint64(number(2))})
-		case "taking":
-			r.Taking = append(r.Taking, number(1))
+		case "offered":
+			r.Offered = append(r.Offered, control.Numbers{Peer: number(1), First: uint64(number(2)), Last: uint64(number(3))})
 		case "received":
 			r.Received = append(r.Received, control.Count{Peer: number(1), N: uint64(number(2))})
 		case "wait":
@@ -151,6 +151,8 @@ func parseNeed(t *testing.T, w []string) control.Need {
 	}
 	for rest := w[4:]; len(rest) > 0; {
 		switch rest[0] {
+		case "as":
+			n.Number, rest = uint64(numbers(rest[1])[0]), rest[2:]
 		case "at":
 			n.Where, rest = rest[1], rest[2:]
 		case "near":
