@@ -95,12 +95,15 @@ func (a *Agent) watchCut(pair [2]*host, c *cut) {
 // judgeCuts does something about cuts that last.
 func (a *Agent) judgeCuts(now time.Time) {
 	var ripe [][2]*host
-	longest := time.Duration(0)
+	longest, due := time.Duration(0), false
 	for _, pair := range slices.SortedFunc(maps.Keys(a.cuts), func(x, y [2]*host) int {
 		return (x[0].index-y[0].index)<<16 + x[1].index - y[1].index
 	}) {
 		c := a.cuts[pair]
-		lasts := now.Sub(c.since)
+		lasts, patience := now.Sub(c.since), cutPatience
+		if now.Sub(a.met[pair]) < agentsHeard {
+			patience *= cutInPart
+		}
 		switch {
 		case now.Sub(c.last) >= cutSilent || !a.hearsOf(pair[0], agentsHeard) || !a.hearsOf(pair[1], agentsHeard):
 		case lasts >= a.cutBound() && !a.reports():
@@ -113,17 +116,12 @@ func (a *Agent) judgeCuts(now time.Time) {
 			}
 			a.fail(verdict{code: 1, text: text})
 			return
-		case lasts >= cutPatience/2 && !c.acted:
-			if now.Sub(a.met[pair]) < agentsHeard {
-				if lasts /= cutInPart; lasts < cutPatience/2 {
-					continue
-				}
-			}
+		case lasts >= patience/2 && !c.acted:
 			ripe = append(ripe, pair)
-			longest = max(longest, lasts)
+			longest, due = max(longest, lasts), due || lasts >= patience
 		}
 	}
-	if longest >= cutPatience && a.job.Options.Survive != "none" {
+	if due && a.job.Options.Survive != "none" {
 		a.leaveSides(ripe, longest)
 	}
 }

@@ -21,6 +21,7 @@ func TestCutsThatLast(t *testing.T) {
 		{cutPatience, 0, true},
 		{cutPatience, agentsHeard / 2, false},
 		{cutPatience, 2 * agentsHeard, true},
+		{cutInPart*cutPatience - time.Second, agentsHeard / 2, false},
 		{cutInPart * cutPatience, agentsHeard / 2, true},
 	} {
 		t.Run(fmt.Sprintf("%v, heard %v ago", c.lasts, c.heard), func(t *testing.T) {

@@ -17,6 +17,13 @@ import (
 
 func testOne(t *testing.T, s *setup) {
 	a, b := s.pair(t)
+	come := func() (n uint64) {
+		if m, ok := b.(transport.Measured); ok {
+			n = m.Path().Received
+		}
+		return n
+	}
+	before := come()
 	h, body := number(7, 100)
 	require.NoError(t, a.Send(transport.Message{Header: h, Body: body}))
 	clear(h) // Send keeps nothing
@@ -28,6 +35,9 @@ func testOne(t *testing.T, s *setup) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, i)
 	require.Len(t, in.got[0].body, 100)
+	if _, measured := b.(transport.Measured); measured {
+		require.GreaterOrEqual(t, come()-before, uint64(100))
+	}
 	moved, err := b.Poll(in)
 	require.NoError(t, err)
 	require.False(t, moved, "Poll of an empty connection moved something")
