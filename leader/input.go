@@ -170,9 +170,14 @@ type PlanEnded struct {
 	Stood   time.Duration `json:"stood,omitempty"` // how long the rank did not run
 }
 
-// Placed: the rank is there now, and nobody asked the policy: its process had died, or the operator
-// moved it. Plans of it have ended before.
+// Placed: these ranks are there now, and nobody asked the policy: their processes had died, or the operator
+// moved them. What happened at once is told at once: in between, processes would seem free that are not.
 type Placed struct {
+	Ranks []Seat `json:"ranks"`
+}
+
+// A Seat is where a rank is.
+type Seat struct {
 	Rank topology.Rank  `json:"rank"`
 	At   topology.Place `json:"at"`
 }

@@ -129,7 +129,7 @@ func (m *Machine) processLost(in ProcessLost) {
 }
 
 // placed makes the map what others have decided.
-func (m *Machine) placed(in Placed) {
+func (m *Machine) placed(in Seat) {
 	if in.Rank < 0 || int(in.Rank) >= len(m.ranks) || m.at(in.Rank) == in.At {
 		return
 	}

@@ -146,7 +146,7 @@ func (m *Machine) drainOn() {
 			if m.ranks[r].plan != 0 {
 				continue
 			}
-			if d.cut != "" {
+			if d.cut != "" && !m.now.Before(m.ranks[r].retry) {
 				to, no, ok := Choose(m.candidates(r), true)
 				if !ok {
 					why = fmt.Sprintf("rank %d waits: %s", r, no)

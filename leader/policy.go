@@ -164,7 +164,9 @@ func (m *Machine) take(in Input) {
 	case PlanEnded:
 		m.planEnded(in)
 	case Placed:
-		m.placed(in)
+		for _, s := range in.Ranks {
+			m.placed(s)
+		}
 	case LeadingFrom:
 		m.leader = in.Host
 	case MoveRank:

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 //	breach X→Y PROMISED SEEN [limited] [on NETWORK]
 //	fine X→Y MB/s, recovered X→Y
 //	reading HOST KEY=VALUE…       bytes in MB/s
-//	placed RANK PLACE             others have
+//	placed RANK PLACE …           others have
 //	lost HOST|PLACE WHY, silent HOST|PLACE, heard HOST|PLACE, ready PLACE, joined HOST:SLOTS[+SPARES]
 //	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
 //	unreached X|Y…
@@ -231,7 +231,11 @@ func (p *player) command(w []string) {
 			p.step(ProcessLost{Place: at, Why: Loss(arg(2))})
 		}
 	case "placed":
-		p.step(Placed{topology.Rank(num(arg(1))), place(arg(2))})
+		var in Placed
+		for i := 1; i < len(w); i += 2 {
+			in.Ranks = append(in.Ranks, Seat{topology.Rank(num(arg(i))), place(arg(i + 1))})
+		}
+		p.step(in)
 	case "silent":
 		p.step(Silent{place(arg(1)), p.now})
 	case "heard":

@@ -271,9 +271,7 @@ func (a *Agent) tellPolicy(in leader.Input) {
 
 // placed tells the policy where a rank is that it has not moved.
 func (a *Agent) placed(rank int, at *process) {
-	if a.policy != nil {
-		a.tellPolicy(leader.Placed{Rank: topology.Rank(rank), At: at.place()})
-	}
+	a.tellPolicy(leader.Placed{Ranks: []leader.Seat{{Rank: topology.Rank(rank), At: at.place()}}})
 }
 
 // memberCame tells the policy of a process that takes part.
@@ -287,17 +285,25 @@ func (a *Agent) memberCame(p *process) {
 // settledIn tells the policy where ranks are that were stranded, and that their processes
 // are lost.
 func (a *Agent) settledIn(gone []stranded, ranks []control.Placement) {
+	var settled leader.Placed
+	var elsewhere []func()
 	for _, r := range ranks {
 		at := a.processes[r.Process]
+		settled.Ranks = append(settled.Ranks, leader.Seat{Rank: topology.Rank(r.Rank), At: at.place()})
 		w, planned := a.survival.wanted[r.Rank]
 		delete(a.survival.wanted, r.Rank)
-		if planned && w.to == at {
+		switch {
+		case planned && w.to == at:
 			w.ended(nil)
+		case planned:
+			elsewhere = append(elsewhere, func() {
+				w.ended(fmt.Errorf("it could not go there, and went to process %d%s", at.index, a.onHost(at)))
+			})
 		}
-		a.placed(r.Rank, at)
-		if planned && w.to != at {
-			w.ended(fmt.Errorf("it could not go there, and went to process %d%s", at.index, a.onHost(at)))
-		}
+	}
+	a.tellPolicy(settled)
+	for _, ended := range elsewhere {
+		ended()
 	}
 	if a.policy == nil {
 		return
@@ -365,11 +371,13 @@ func (a *Agent) perform(actions []leader.Action) {
 func (a *Agent) carryOut(plan adapt.Plan) {
 	began := time.Now()
 	ended := func(err error, stood time.Duration) {
-		out := adapt.Outcome{End: adapt.Finished, Took: time.Since(began)}
-		if err != nil {
-			out.End, out.Why = adapt.Undone, err.Error()
+		in := leader.PlanEnded{ID: plan.ID, Outcome: adapt.Outcome{End: adapt.Finished, Took: time.Since(began)}, Stood: stood}
+		if err == nil {
+			a.tellPolicy(in)
+			return
 		}
-		a.tellPolicy(leader.PlanEnded{ID: plan.ID, Outcome: out, Stood: stood})
+		in.Outcome.End, in.Outcome.Why = adapt.Undone, err.Error()
+		a.after(0, func() { a.tellPolicy(in) }) // were it planned again and again, nobody else would ever be heard
 	}
 	if len(plan.Moves) == 0 {
 		switch s := plan.Steps[0]; s.Do.Verb {

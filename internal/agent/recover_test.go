@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/topology"
@@ -203,6 +204,33 @@ func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
 	require.True(t, known)
 	require.Equal(t, p[1].place(), at)
 	require.False(t, a.ending)
+}
+
+// The policy may think of a process as free that is not. A plan for it comes to nothing, and others are heard
+// before it plans again.
+func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
+	a, _ := surviving(1, 1, 0, 0)
+	a.events = make(chan func())
+	p := a.processes
+	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
+		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+	a.tellHosts()
+	a.tellPolicy(leader.LeadingFrom{Host: "a"})
+	for _, q := range p[2:] {
+		a.tellPolicy(leader.ProcessReady{Place: q.place()})
+		q.condemned = true
+	}
+	a.tellPolicy(leader.StateSize{Rank: 1, Bytes: 1, Copies: []string{"c", "d"}, Taken: time.Now()})
+	a.tellPolicy(leader.Unreached{Pairs: [][2]string{{"a", "b"}}, For: 4 * time.Second})
+	require.Empty(t, a.survival.wanted)
+	require.Len(t, a.timers, 1, "its end")
+	(<-a.events)()
+	require.Empty(t, a.timers, "a second plan, at once")
+	require.Len(t, a.policy.said, 1)
+	for _, r := range a.policy.said {
+		require.Len(t, r.Plans, 1)
+		require.Equal(t, adapt.Undone, r.Plans[0].End)
+	}
 }
 
 // A rank that is lost goes to a host from which ranks are to be kept only if it must.
