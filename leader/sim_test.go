@@ -33,6 +33,20 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
+// TestRefusals runs the same jobs, and cuts, where no plan that moves a rank can ever begin: the policy must not spend
+// a moment on planning the same thing again and again.
+func TestRefusals(t *testing.T) {
+	refused := 0
+	seeds.Each(t, 60, func(seed uint64) {
+		counts := map[string]int{}
+		w := newWorld(t, seed, counts)
+		w.refuses = true
+		w.run()
+		refused += counts["refused at once"]
+	})
+	require.Positive(t, refused)
+}
+
 // A world is what is true, beside a policy that is told of it.
 type world struct {
 	t      *testing.T
@@ -61,6 +75,9 @@ type world struct {
 	links   map[Link]bool // breached
 	later   []timed
 	over    bool
+
+	refuses bool // no rank can move
+	refused int  // plans at this moment
 }
 
 type timed struct {
@@ -127,13 +144,14 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 
 func (w *world) require(ok bool, format string, args ...any) {
 	if !ok {
-		w.t.Fatalf("%s\nat %v; %s", fmt.Sprintf(format, args...), w.now.Sub(start), seeds.Replay("./leader", "TestRandomFaults", w.seed))
+		w.t.Fatalf("%s\nat %v; %s", fmt.Sprintf(format, args...), w.now.Sub(start), seeds.Replay("./leader", w.t.Name(), w.seed))
 	}
 }
 
 func (w *world) run() {
 	for !w.over && w.now.Before(start.Add(3*time.Minute)) {
 		w.now = w.now.Add(100 * time.Millisecond)
+		w.refused = 0
 		if w.rng.IntN(15) == 0 && w.now.Before(start.Add(2*time.Minute)) {
 			w.fault()
 		}
@@ -182,7 +200,11 @@ func (w *world) after(most time.Duration, in Input) {
 func (w *world) fault() {
 	h, o := w.names[w.rng.IntN(len(w.names))], w.names[w.rng.IntN(len(w.names))]
 	p := w.place()
-	switch w.rng.IntN(14) {
+	kinds := 14
+	if w.refuses {
+		kinds++
+	}
+	switch w.rng.IntN(kinds) {
 	case 0, 1:
 		w.true(ProcessLost{Place: p, Why: Killed})
 	case 2:
@@ -230,6 +252,10 @@ func (w *world) fault() {
 		w.true(in)
 	case 13:
 		w.true(LeadingFrom{h})
+	case 14:
+		if h != o {
+			w.true(Unreached{Pairs: [][2]string{{h, o}}, For: 4 * time.Second})
+		}
 	}
 }
 
@@ -276,13 +302,21 @@ func (w *world) step(in Input) {
 			}
 		}
 	}
+	var refused []adapt.ID
 	for i, a := range acts {
 		switch a := a.(type) {
 		case Do:
 			rec, ok := records[a.Plan.ID]
 			w.require(ok, "plan %d (%s) is in no record", a.Plan.ID, a.Plan.What)
+			if w.refuses && len(a.Plan.Moves) > 0 {
+				refused = append(refused, a.Plan.ID)
+				break
+			}
 			w.begin(a.Plan, rec)
 		case Abandon:
+			if w.plans[a.ID] == nil && w.refuses {
+				break
+			}
 			w.counts["abandoned"]++
 			w.require(w.plans[a.ID] != nil, "plan %d was abandoned, and is not under way", a.ID)
 			e := w.plans[a.ID]
@@ -311,6 +345,12 @@ func (w *world) step(in Input) {
 			w.require(i == len(acts)-1, "something is done after GiveUp")
 		}
 	}
+	for _, id := range refused {
+		w.counts["refused at once"]++
+		w.refused++
+		w.require(w.refused <= 4*len(w.at), "the policy plans without end: %d plans at a moment for %d ranks", w.refused, len(w.at))
+		w.step(PlanEnded{ID: id, Outcome: adapt.Outcome{End: adapt.Undone, Why: "it cannot begin"}})
+	}
 }
 
 // hopeless checks that a job whose ranks could be recovered was given up for a reason.
@@ -329,6 +369,7 @@ func (w *world) hopeless(reason string) {
 	case strings.Contains(reason, "have been silent"):
 		w.counts["isolated"]++
 		w.require(isolated > 0, "%s: none is", reason)
+	case w.refuses && strings.Contains(reason, "plans to recover it were undone"):
 	default:
 		w.require(false, "given up without need: %s", reason)
 	}
