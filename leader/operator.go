@@ -124,7 +124,7 @@ func (m *Machine) drainHost(in Drain) {
 	h.draining = &drain{ref: in.Ref}
 	m.drains = append(m.drains, in.Host)
 	if in.Host == m.leader {
-		m.handOver(seen)
+		m.handOver(seen, true)
 	}
 }
 

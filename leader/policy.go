@@ -50,6 +50,8 @@ type Machine struct {
 	moves   window
 	changed map[[2]string]time.Time // when hosts, from and to, were last to use another network
 	handed  string                  // the leader's host when it was last asked to hand over
+	giveAt  time.Time               // when it will be asked; zero: it will not
+	giveWhy string
 
 	measurements []*measurement
 
@@ -168,7 +170,7 @@ func (m *Machine) take(in Input) {
 			m.placed(s)
 		}
 	case LeadingFrom:
-		m.leader = in.Host
+		m.leader, m.giveAt = in.Host, time.Time{}
 	case MoveRank:
 		m.moveRank(in)
 	case Drain:
@@ -192,6 +194,7 @@ func (m *Machine) settle() {
 	m.settleSilent()
 	m.measureDue()
 	m.look()
+	m.handOverDue()
 	m.recoverDead()
 	m.drainOn()
 	m.refill()

@@ -315,23 +315,37 @@ func (m *Machine) remedy(t Trouble) {
 	}
 }
 
-// handOverFrom asks another host's agent to lead where the leader's own host is blamed.
+// handOverFrom is told what there is to blame: where it is the leader's own host, another's agent is to lead in
+// a while. By then it shows whether others are any better off.
 func (m *Machine) handOverFrom(all []Trouble) {
 	for _, t := range all {
-		if t.Verdict.Kind != Program && t.Suspect.Host == m.leader {
-			m.handOver(t.String())
+		if t.Verdict.Kind != Program && t.Suspect.Host == m.leader && m.giveAt.IsZero() {
+			m.giveAt, m.giveWhy = m.now.Add(giveAfter), t.String()
 		}
 	}
 }
 
-func (m *Machine) handOver(why string) {
+// giveAfter is how long after its host was blamed a leader hands over.
+const giveAfter = 2 * time.Second
+
+// handOverDue has another host's agent lead if the time for that has come.
+func (m *Machine) handOverDue() {
+	if !m.giveAt.IsZero() && !m.now.Before(m.giveAt) {
+		m.giveAt = time.Time{}
+		m.handOver(m.giveWhy, false)
+	}
+}
+
+// handOver has the agent of a host that is well lead, one that is trusted if there is one. Unless it must be, not one of
+// whose links others than those with the leader's fell: it would lead no better.
+func (m *Machine) handOver(why string, must bool) {
 	if m.leader == "" || m.handed == m.leader {
 		return
 	}
 	best := ""
 	for _, name := range m.names {
 		h := m.hosts[name]
-		if name == m.leader || !h.well() || h.quarantine.holds(m.now) {
+		if name == m.leader || !h.well() || h.quarantine.holds(m.now) || !must && m.troubled(name) {
 			continue
 		}
 		if best == "" || h.trusted && !m.hosts[best].trusted {
@@ -342,6 +356,16 @@ func (m *Machine) handOver(why string) {
 		m.handed = m.leader
 		m.out = append(m.out, HandOver{best, why})
 	}
+}
+
+// troubled tells whether a link of a host fell that is not with the leader's.
+func (m *Machine) troubled(host string) bool {
+	for l := range m.breaches {
+		if l.From == host && l.To != m.leader || l.To == host && l.From != m.leader {
+			return true
+		}
+	}
+	return false
 }
 
 func ranksAt(h *host) (all []topology.Rank) {

@@ -228,6 +228,7 @@ func (d *deputy) serve() {
 func (d *deputy) heed(l *line) {
 	l.conn.excuse = func() bool { return d.office.bears(l) }
 	l.conn.wait(d.boot.Silence)
+	d.office.line.Store(l)
 	for {
 		m, err := l.to.Receive()
 		if err != nil {
@@ -239,6 +240,7 @@ func (d *deputy) heed(l *line) {
 		}
 		d.do(m)
 	}
+	d.office.line.Store(nil)
 	l.conn.Close()
 	d.books.lost()
 	d.unanswered()
@@ -367,6 +369,7 @@ func (d *deputy) tellAll(t control.Tell) {
 // is ended by a signal when it must stop.
 func (d *deputy) tell(process int, m control.Message) {
 	d.books.told(process, m)
+	d.office.told(m)
 	if !d.crew.send(m, process) && m.Stop != nil {
 		d.crew.kill(process, syscall.SIGTERM)
 	}

@@ -22,6 +22,10 @@ func (a *Agent) handOver(to, why string) {
 		a.detail("it is not long that the agent of host %s leads, so it goes on: %s", a.hosts[a.own()].name, why)
 		return
 	}
+	if rtt := a.head.slowest(); rtt > a.job.Silence/handOverTrips {
+		a.detail("the agent of host %s goes on leading, since others could be late to find another: round trips take up to %v: %s", a.hosts[a.own()].name, rtt.Round(time.Millisecond), why)
+		return
+	}
 	next := -1
 	for _, i := range a.voters {
 		if i != a.own() && a.hosts[i].able() && (next < 0 || a.hosts[i].name == to) {
@@ -66,6 +70,10 @@ func (a *Agent) handOver(to, why string) {
 // handOverRest is for how long a head that was elected does not hand over: where no host
 // is well they would do nothing else.
 const handOverRest = 10 * time.Second
+
+// handOverTrips are made within the silence until another leads: it has all that was decided, is told
+// to ask for an election, and is elected.
+const handOverTrips = 3
 
 // answerTime is for answers that are on their way.
 const answerTime = 50 * time.Millisecond

@@ -44,10 +44,10 @@ type head struct {
 
 	mu         sync.Mutex // guards what follows
 	conns      map[net.Conn]bool
-	shaking    []net.Conn        // those of conns that have not shown who they are, the oldest first
-	ears       map[*patient]bool // of the agents of other hosts
-	cutOff     time.Time         // when last nothing was heard of any of them
-	cutOffTold bool              // the user knows
+	shaking    []net.Conn       // those of conns that have not shown who they are, the oldest first
+	ears       map[*patient]int // by connection: the agents of other hosts
+	cutOff     time.Time        // when last nothing was heard of any of them
+	cutOffTold bool             // the user knows
 	closed     bool
 }
 
@@ -61,7 +61,7 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return err
 	}
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient]bool{}}
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient]int{}}
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}

@@ -150,6 +150,9 @@ func (d *deputy) said(process int, m *control.Message) {
 		if m.Saved != nil && d.copies != nil {
 			d.copies.keepOf(*m.Saved)
 		}
+		if m.Paths != nil {
+			d.office.heard(*m.Paths)
+		}
 		shorten(m)
 	}
 	d.say(control.FromAgent{Said: &control.Said{Process: process, Message: m}})

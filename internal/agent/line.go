@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -131,12 +132,13 @@ type line struct {
 	conn *patient
 	from *control.Conn[control.FromAgent]
 	to   *control.Conn[control.ToAgent]
-	term uint64 // of the head
+	head int    // the agent at the other end
+	term uint64 // of its election
 }
 
-func newLine(c *tls.Conn) *line {
-	conn := &patient{Conn: c}
-	return &line{conn: conn, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
+func newLine(c *tls.Conn, head int) *line {
+	conn := &patient{Conn: c, elsewhere: new(atomic.Int64)}
+	return &line{conn: conn, head: head, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
 }
 
 func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
@@ -149,8 +151,8 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 	if d.boot.Outlive {
 		config.NextProtos = []string{control.ProtocolHead}
 	}
-	l := newLine(tls.Client(raw, config))
-	if err := l.greet(ctx, d.identity, d.boot.Leads); err != nil {
+	l := newLine(tls.Client(raw, config), d.boot.Leads)
+	if err := l.greet(ctx, d.identity); err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
@@ -159,12 +161,12 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 
 // greet makes sure that the other end is the job's first agent, and that it has
 // let us in: of TLS, this side's part is over before that is decided.
-func (l *line) greet(ctx context.Context, own *identity.Identity, first int) error {
+func (l *line) greet(ctx context.Context, own *identity.Identity) error {
 	if err := l.conn.HandshakeContext(ctx); err != nil {
 		return err
 	}
 	name, err := own.Verify(l.conn.ConnectionState().PeerCertificates[0])
-	if err == nil && (name.Role != identity.Agent || name.Index != first) {
+	if err == nil && (name.Role != identity.Agent || name.Index != l.head) {
 		err = fmt.Errorf("%v is not the job's first agent", name)
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -19,10 +20,13 @@ type office struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
+	line atomic.Pointer[line] // to the head; nil: there is none
+
 	mu      sync.Mutex // guards what follows
 	voters  []control.Voter
-	replica *replica // nil: this agent does not vote
-	agent   *Agent   // nil: the head is not here
+	hosts   map[int]string // by process
+	replica *replica       // nil: this agent does not vote
+	agent   *Agent         // nil: the head is not here
 	closed  bool
 
 	term    uint64 // of the last head; owned by the deputy's serve
@@ -49,7 +53,7 @@ func (s *office) vote(v control.Voters) {
 		s.replica = nil
 		s.wg.Go(r.close)
 	case v.Raft:
-		r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, v.Voters, s.d.boot.Silence, false)
+		r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, s.ear, v.Voters, s.d.boot.Silence, false)
 		if err != nil {
 			return // it does not vote, which the others can do without
 		}
@@ -66,7 +70,7 @@ func (s *office) found(voters []control.Voter) (*replica, error) {
 		return nil, errors.New("the job has ended")
 	}
 	s.voters = voters
-	r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, voters, s.d.boot.Silence, true)
+	r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, s.ear, voters, s.d.boot.Silence, true)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +182,59 @@ func (s *office) close() {
 // voters are lost.
 func headless(silence time.Duration) time.Duration { return 10*silence + 5*time.Second }
 
+// told is told what a process here is told: where others are.
+func (s *office) told(m control.Message) {
+	if !s.d.boot.Outlive || m.Start == nil && m.Meet == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hosts == nil {
+		s.hosts = map[int]string{}
+	}
+	if m.Start != nil {
+		for i, p := range m.Start.Processes {
+			s.hosts[i] = p.Host
+		}
+	} else {
+		s.hosts[m.Meet.Index] = m.Meet.Process.Host
+	}
+}
+
+// heard is told by a process here of what has come to it from others: the head's host is there while
+// something comes of its processes, though nothing may come of its agent where a link is full.
+func (s *office) heard(m control.Paths) {
+	l := s.line.Load()
+	if l == nil || !s.d.boot.Outlive {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.voters, func(v control.Voter) bool { return v.Agent == l.head })
+	if at < 0 || l.head == s.d.boot.Agent {
+		return
+	}
+	for _, i := range heardIn(m, s.d.boot.Silence) {
+		if s.hosts[i] == s.voters[at].Host {
+			l.conn.elsewhere.Store(time.Now().Add(-max(m.Over, 0)).UnixNano())
+		}
+	}
+}
+
+// ear is the connection over which an agent is heard that is the head, or to which this one is; nil: there is none.
+func (s *office) ear(agent int) *patient {
+	if l := s.line.Load(); l != nil && l.head == agent {
+		return l.conn
+	}
+	s.mu.Lock()
+	a := s.agent
+	s.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	return a.head.ear(agent)
+}
+
 // bears tells whether to go on with the head of l, of which nothing was heard: it may be
 // cut off for a short while, and no other could take its place, or none has been elected.
 func (s *office) bears(l *line) bool {
@@ -258,7 +315,7 @@ func (s *office) try(ctx context.Context, v control.Voter, term uint64) *line {
 	if err != nil {
 		return nil
 	}
-	l := newLine(c)
+	l := newLine(c, v.Agent)
 	if l.admitted(ctx) != nil || l.term < term {
 		c.Close()
 		return nil

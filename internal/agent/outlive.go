@@ -248,7 +248,7 @@ func (a *Agent) added(p *process) ledger.Added {
 
 // openDoor has the deputies of the job, and who shows it to users, come to this head.
 func (a *Agent) openDoor(term uint64) {
-	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]bool{}, term: term, port: a.deputy.copies.port()}
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]int{}, term: term, port: a.deputy.copies.port()}
 	a.deputy.copies.open(control.ProtocolHead, a.head.enter)
 	a.deputy.copies.open(control.ProtocolFront, a.head.enterFront)
 }
@@ -301,7 +301,7 @@ func (a *Agent) electorate() []int {
 
 // voterOf is how the agent of a host is reached by voters.
 func (a *Agent) voterOf(i int) control.Voter {
-	return control.Voter{Agent: i + 1, Addrs: a.takes(a.hosts[i]).Addrs}
+	return control.Voter{Agent: i + 1, Host: a.hosts[i].name, Addrs: a.takes(a.hosts[i]).Addrs}
 }
 
 // tellVoters tells all agents who votes.

@@ -210,7 +210,7 @@ func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
 // before it plans again.
 func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
 	a, _ := surviving(1, 1, 0, 0)
-	a.events = make(chan func())
+	a.done = make(chan struct{}) // what timers post is taken below
 	p := a.processes
 	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
 		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}

@@ -53,9 +53,10 @@ type remote struct {
 
 // serve is the connection of an agent, the index-th.
 func (h *head) serve(c *tls.Conn, index int) {
-	heard := &patient{Conn: c}
+	host := (*h.a.roster.Load())[index-1]
+	heard := &patient{Conn: c, elsewhere: &host.alive}
 	r := &remote{
-		a: h.a, host: (*h.a.roster.Load())[index-1], ear: heard,
+		a: h.a, host: host, ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
 		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
 	}

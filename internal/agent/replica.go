@@ -28,7 +28,7 @@ type replica struct {
 	agent    int
 	identity *identity.Identity
 	raft     *raft.Raft
-	trans    *raft.NetworkTransport
+	trans    *speech
 	in       chan net.Conn
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -38,6 +38,7 @@ type replica struct {
 	state  ledger.State
 	voters []control.Voter
 	head   raft.ServerID // who led, as far as is known; "": nobody yet
+	quiet  time.Duration // for how long it had not been heard of when this voter last looked
 }
 
 // voterID and voterAddress are how raft calls a voter: the address has its number, so
@@ -57,7 +58,7 @@ func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
 
 // newReplica takes part from now on, with connections that come in by door. The first
 // has the others take part.
-func newReplica(agent int, own *identity.Identity, door *buddies, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
+func newReplica(agent int, own *identity.Identity, door *buddies, ear func(agent int) *patient, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
 	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters, done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })
@@ -77,7 +78,7 @@ func newReplica(agent int, own *identity.Identity, door *buddies, voters []contr
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	r.trans = raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(silence, time.Second), io.Discard)
+	r.trans = &speech{NetworkTransport: raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(silence, agreeTime), io.Discard), ear: ear, silence: silence, over: r.ctx.Done()}
 	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	if first {
 		var servers []raft.Server
@@ -119,11 +120,21 @@ func (r *replica) impatient(silence time.Duration) {
 		case <-r.ctx.Done():
 			return
 		}
-		rest := silence + time.Duration(r.turn())*silence/voterTurns + aLittle - time.Since(r.raft.LastContact())
-		if rest <= 0 && r.raft.State() == raft.Follower {
-			r.look(silence)
+		turn := r.turn()
+		if r.raft.State() == raft.Follower {
+			r.trans.relay(r.raft)
 		}
-		clock.Reset(max(rest, silence/10))
+		quiet := time.Since(r.raft.LastContact())
+		rest := silence + time.Duration(turn)*silence/voterTurns + aLittle - quiet
+		if r.raft.State() == raft.Follower {
+			r.mu.Lock()
+			r.quiet = quiet
+			r.mu.Unlock()
+			if rest <= 0 {
+				r.look(silence)
+			}
+		}
+		clock.Reset(min(max(rest, silence/20), silence/10))
 	}
 }
 
@@ -137,12 +148,12 @@ func (r *replica) look(silence time.Duration) {
 	}
 }
 
-// lost is the agent that led before this one was elected, if it was not heard of for the
-// silence; -1: it was, or nobody led.
+// lost is the agent that led before this one asked for an election, if it had not been heard of for the
+// silence; -1: it had, as one that hands over is, or nobody led.
 func (r *replica) lost(silence time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if agent, err := strconv.Atoi(string(r.head)); err == nil && time.Since(r.raft.LastContact()) >= silence {
+	if agent, err := strconv.Atoi(string(r.head)); err == nil && r.quiet >= silence-silence/voterTurns {
 		return agent
 	}
 	return -1
@@ -329,7 +340,22 @@ func (l layer) Dial(a raft.ServerAddress, patience time.Duration) (net.Conn, err
 	}
 	ctx, stop := context.WithTimeout(l.r.ctx, patience)
 	defer stop()
-	return dialAgent(ctx, l.r.identity, control.ProtocolRaft, v)
+	c, err := dialAgent(ctx, l.r.identity, control.ProtocolRaft, v)
+	if err != nil {
+		return nil, err
+	}
+	return dialed{c, context.AfterFunc(l.r.ctx, func() { c.Close() })}, nil
+}
+
+// dialed is a connection that ends with the replica: raft waits for who waits for an answer.
+type dialed struct {
+	net.Conn
+	forget func() bool // the replica's end
+}
+
+func (d dialed) Close() error {
+	d.forget()
+	return d.Conn.Close()
 }
 
 // named is an address that is a name.

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
@@ -24,6 +27,11 @@ type patient struct {
 	*tls.Conn
 	silence time.Duration // zero: for ever. Set by who reads
 	at      atomic.Int64  // Unix time in ns: when something came last
+	crawl   crawl
+
+	// elsewhere is when something of the other end's host came to processes on others, last, as Unix
+	// time in ns: its link may be full. Nil: that is not known.
+	elsewhere *atomic.Int64
 
 	// missed is called after each wait in which nothing came; nil: nothing is. Set by who reads.
 	missed func()
@@ -37,14 +45,24 @@ type patient struct {
 func (c *patient) wait(silence time.Duration) {
 	c.silence = silence
 	c.at.Store(time.Now().UnixNano())
-	if c.excuse != nil {
-		silence = max(silence, control.AlivePatient)
-	}
-	outwait(c.NetConn(), silence)
+	outwait(c.NetConn(), max(silence, control.AlivePatient))
 }
 
 // heard is how long ago something came.
 func (c *patient) heard() time.Duration { return time.Since(time.Unix(0, c.at.Load())) }
+
+// wasElsewhere is how long ago something of the other end's host came to processes on others.
+func (c *patient) wasElsewhere() time.Duration {
+	if c.elsewhere == nil {
+		return math.MaxInt64
+	}
+	return time.Since(time.Unix(0, c.elsewhere.Load()))
+}
+
+// sign tells whether there was a sign of life after a time, or of what may hold it up.
+func (c *patient) sign(since time.Time) bool {
+	return c.at.Load() > since.UnixNano() || c.heard() < control.AlivePatient && (c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
+}
 
 // A silent is for how long nothing was heard.
 type silent time.Duration
@@ -63,7 +81,8 @@ func (c *patient) Read(b []byte) (int, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if c.excuse == nil || quiet >= control.AlivePatient || !c.excuse() {
+		excused := c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/patientWaits || c.excuse != nil && c.excuse()
+		if quiet >= control.AlivePatient || !excused {
 			return 0, silent(quiet)
 		}
 		quiet = max(quiet, c.heard())
@@ -81,11 +100,65 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
+		if info := c.info(); info != nil {
+			c.crawl.see(info, time.Unix(0, c.at.Load()), time.Now(), c.silence)
+		}
 		if c.missed != nil {
 			c.missed()
 		}
 	}
 	return n, err
+}
+
+// info is what the kernel knows of the connection; nil: nothing, or it does not tell.
+func (c *patient) info() (info *unix.TCPInfo) {
+	fdOf(c.NetConn(), func(fd int) {
+		info, _ = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	return info
+}
+
+// A crawl is what the kernel knows of a connection whose reader gets nothing: where a link is full,
+// what comes of the other end may not be what is next, as that was lost in a queue, and all takes
+// long. A kernel sends nothing for a process that is stopped but what was on its way.
+type crawl struct {
+	segments uint32       // with data, that have come
+	seen     atomic.Int64 // Unix time in ns: when there were more, or the reader got something
+	until    atomic.Int64 // Unix time in ns: how long it goes on
+	queued   atomic.Bool  // by how long round trips take
+}
+
+// see takes how a connection is now, whose reader got something last at heard.
+func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Duration) {
+	seen := time.Unix(0, c.seen.Load())
+	switch {
+	case heard.After(seen):
+		seen = heard
+	case info.Data_segs_in != c.segments:
+		seen = now
+	}
+	c.segments = info.Data_segs_in
+	patience := silence - silence/patientWaits
+	rtt := time.Duration(info.Rtt) * time.Microsecond
+	queued := rtt >= silence/queueShows+ackDelayed
+	if queued {
+		patience += rtt + 4*time.Duration(info.Rttvar)*time.Microsecond // as TCP waits itself
+	}
+	c.seen.Store(seen.UnixNano())
+	c.until.Store(seen.Add(patience).UnixNano())
+	c.queued.Store(queued)
+}
+
+// ackDelayed is how long a kernel may wait with what it acknowledges for something to send with it: an agent that
+// gets no processor time says nothing.
+const ackDelayed = 200 * time.Millisecond
+
+// goesOn tells whether something of the other end came lately, or may take as long.
+func (c *crawl) goesOn(now time.Time) bool { return now.UnixNano() < c.until.Load() }
+
+// sign tells whether something came after a time, or may stand in a queue.
+func (c *crawl) sign(since time.Time) bool {
+	return c.seen.Load() > since.UnixNano() || c.queued.Load() && c.goesOn(time.Now())
 }
 
 // listen has it noticed when nothing comes of the agent of r, which takes copies at door,
@@ -110,12 +183,12 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 		}
 	}
 	r.ear.excuse = func() bool {
-		return h.wasCutOff() || time.Since(time.Unix(0, answered.Load())) < silence || time.Since(time.Unix(0, r.host.alive.Load())) < silence-silence/patientWaits
+		return h.wasCutOff() || time.Since(time.Unix(0, answered.Load())) < silence
 	}
 	r.ear.wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ears[r.ear] = true
+	h.ears[r.ear] = r.host.index + 1
 	return func() {
 		stop()
 		asking.Wait()
@@ -123,6 +196,30 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 		defer h.mu.Unlock()
 		delete(h.ears, r.ear)
 	}
+}
+
+// ear is the connection of another host's agent; nil: there is none.
+func (h *head) ear(agent int) *patient {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ear, of := range h.ears {
+		if of == agent {
+			return ear
+		}
+	}
+	return nil
+}
+
+// slowest is the longest of the round trips to agents of other hosts.
+func (h *head) slowest() (rtt time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ear := range h.ears {
+		if info := ear.info(); info != nil {
+			rtt = max(rtt, time.Duration(info.Rtt)*time.Microsecond)
+		}
+	}
+	return rtt
 }
 
 // asks asks an agent, over a connection of its own, whether it is there. What a short cut has
@@ -153,14 +250,20 @@ func (a *Agent) heard(p *process, m control.Paths, now time.Time) {
 		return
 	}
 	at := now.Add(-max(m.Over, 0))
-	for _, i := range m.Heard {
+	for _, i := range heardIn(m, a.job.Silence) {
 		a.heardOf(p.host, i, at)
 	}
+}
+
+// heardIn is the processes of which something has come by what another process says.
+func heardIn(m control.Paths, silence time.Duration) []int {
+	heard := slices.Clone(m.Heard)
 	for _, l := range m.Links {
-		if l.Bytes > 0 && l.RTT >= a.job.Silence/queueShows {
-			a.heardOf(p.host, l.Peer, at)
+		if l.Bytes > 0 && l.RTT >= silence/queueShows {
+			heard = append(heard, l.Peer)
 		}
 	}
+	return heard
 }
 
 // queueShows is the part of the silence from which on a round trip shows a queue that may hold up

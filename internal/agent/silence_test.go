@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
@@ -69,13 +70,44 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// A connection over which nothing is read goes on while segments come that are not next, and where round trips
+// show a queue for as long as something may stand in it.
+func TestCrawl(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		rtt, vary time.Duration
+		segments  []uint32 // that have come by each wait
+		most      int      // waits for which it goes on
+	}{
+		"nothing comes":                {rtt: time.Millisecond, segments: []uint32{5}, most: 8},
+		"something comes at last":      {rtt: time.Millisecond, segments: []uint32{5, 5, 5, 5, 5, 5, 5, 6}, most: 16},
+		"a little all the time":        {rtt: time.Millisecond, segments: []uint32{5, 5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16}, most: 27},
+		"an agent that is starved":     {rtt: 200 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 8},
+		"nothing comes out of a queue": {rtt: 500 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 17},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var x crawl
+			heard := time.Unix(100, 0)
+			for wait := 1; ; wait++ {
+				now := heard.Add(time.Duration(wait) * silence / patientWaits)
+				info := unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Rttvar: uint32(c.vary.Microseconds()), Data_segs_in: c.segments[min(wait, len(c.segments))-1]}
+				x.see(&info, heard, now, silence)
+				if !x.goesOn(now) {
+					require.Equal(t, c.most, wait-1)
+					break
+				}
+			}
+		})
+	}
+}
+
 // Who hears nothing of anybody is himself cut off. Of one of several that is silent that
 // cannot be said, nor of the only one.
 func TestWhoIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = time.Second
 		a := &Agent{job: Job{Silence: silence}, events: make(chan func(), 1)}
-		h := &head{a: a, ears: map[*patient]bool{}}
+		h := &head{a: a, ears: map[*patient]int{}}
 		x, y := &patient{}, &patient{}
 		heard := func(ps ...*patient) {
 			for _, p := range ps {
@@ -84,12 +116,12 @@ func TestWhoIsCutOff(t *testing.T) {
 		}
 		cutOff := func() bool { h.lookWhetherCutOff(); return h.wasCutOff() }
 
-		h.ears[x] = true
+		h.ears[x] = 1
 		heard(x)
 		time.Sleep(2 * silence)
 		require.False(t, cutOff(), "it may be the other")
 
-		h.ears[y] = true
+		h.ears[y] = 2
 		heard(x, y)
 		require.False(t, cutOff())
 		for range 20 {

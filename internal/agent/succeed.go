@@ -85,6 +85,9 @@ func (a *Agent) lead(r *replica) {
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
 	a.back = &reconvention{came: map[*host]returned{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond)}
+	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
+		a.back.time = max(a.job.Silence, control.AlivePatient)
+	}
 	a.after(a.back.time, a.reconvene)
 	a.live()
 }

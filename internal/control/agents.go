@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 8
+const AgentVersion = 9
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -319,6 +319,7 @@ type Voters struct {
 // A Voter is one of them.
 type Voter struct {
 	Agent int
+	Host  string   // as processes are told
 	Addrs []string // host:port of its door; one of them does
 }
 
