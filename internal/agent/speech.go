@@ -78,8 +78,7 @@ func (s *speech) relay(r follower) {
 		return
 	}
 	s.told = now
-	head := s.EncodePeer(id, addr)
 	s.beat(raft.RPC{RespChan: make(chan raft.RPCResponse, 1), Command: &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: head}, Term: term, Leader: head,
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: s.EncodePeer(id, addr)}, Term: term,
 	}})
 }
