@@ -62,6 +62,7 @@ var waits = []program{
 		says: []string{`rank 0 → rank 1 → rank 0`, `rank 0 waits .*Send \(<send-head>\) for rank 1 to receive its message`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			v, other := make([]byte, 32<<20), 1-world.Rank()
+			stamp()                                                    // finding so much memory can take seconds
 			if err := mpiv.Send(ctx, world, v, other, 0); err != nil { // is send-head
 				return err
 			}
@@ -255,6 +256,7 @@ var waits = []program{
 			if err := mpiv.Bsend(ctx, world, make([]byte, 32<<20), 1, 0); err != nil {
 				return err
 			}
+			stamp()                                 // finding so much memory can take seconds
 			_, err := mpiv.BufferDetach(ctx, world) // is detach
 			return err
 		},
