@@ -115,12 +115,17 @@ func (c carriage) since(lines []net.Conn) (in, out uint64) {
 // carriedBy is how many bytes have come over a TCP connection, and how many that were sent have
 // arrived; false: the kernel does not tell.
 func carriedBy(c net.Conn) (bytes [2]uint64, ok bool) {
-	fdOf(c, func(fd int) {
-		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			bytes, ok = [2]uint64{info.Bytes_received, info.Bytes_acked}, true
-		}
-	})
-	return bytes, ok
+	info := tcpInfo(c)
+	if info == nil {
+		return bytes, false
+	}
+	return [2]uint64{info.Bytes_received, info.Bytes_acked}, true
+}
+
+// tcpInfo is what the kernel knows of a TCP connection; nil: nothing, or it does not tell.
+func tcpInfo(c net.Conn) (info *unix.TCPInfo) {
+	fdOf(c, func(fd int) { info, _ = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return info
 }
 
 // fdOf calls f with the socket of a TCP connection, unless it is none or was closed.

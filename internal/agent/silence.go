@@ -100,7 +100,7 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
-		if info := c.info(); info != nil {
+		if info := tcpInfo(c.NetConn()); info != nil {
 			c.crawl.see(info, time.Unix(0, c.at.Load()), time.Now(), c.silence)
 		}
 		if c.missed != nil {
@@ -108,14 +108,6 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 		}
 	}
 	return n, err
-}
-
-// info is what the kernel knows of the connection; nil: nothing, or it does not tell.
-func (c *patient) info() (info *unix.TCPInfo) {
-	fdOf(c.NetConn(), func(fd int) {
-		info, _ = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	})
-	return info
 }
 
 // A crawl is what the kernel knows of a connection whose reader gets nothing: where a link is full,
@@ -215,7 +207,7 @@ func (h *head) slowest() (rtt time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ear := range h.ears {
-		if info := ear.info(); info != nil {
+		if info := tcpInfo(ear.NetConn()); info != nil {
 			rtt = max(rtt, time.Duration(info.Rtt)*time.Microsecond)
 		}
 	}
