@@ -32,8 +32,10 @@ var plainTypes [256]atomic.Uintptr
 func plain[T Elem]() bool {
 	var p any = (*T)(nil)
 	id := *(*uintptr)(unsafe.Pointer(&p)) // the type word of an interface
-	return plainTypes[id>>5%256].Load() == id || plainAnew[T](id)
+	return knownPlain(id) || plainAnew[T](id)
 }
+
+func knownPlain(id uintptr) bool { return plainTypes[id>>5%256].Load() == id }
 
 // plainAnew is plain for a type that is not in the cache.
 func plainAnew[T Elem](id uintptr) bool {

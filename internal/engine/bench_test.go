@@ -38,13 +38,12 @@ var networks = map[string]func(b testing.TB, process int) transport.Endpoint{
 
 // messages returns what sends size bytes from one box to another, and does the work of both.
 func (w *world) messages(b *testing.B, size int) func(from, to int) {
-	out, in := make([]byte, size), make([]byte, size)
+	ctx, out, in := b.Context(), make([]byte, size), make([]byte, size)
 	return func(from, to int) {
-		r := w.boxes[to].Irecv(engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in)
-		if err := w.boxes[from].Send(b.Context(), send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
+		if err := w.boxes[from].Send(ctx, send, engine.Match{Peer: w.boxes[to].Rank(), Tag: 1}, out, engine.Standard); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := r.Wait(b.Context(), recv); err != nil {
+		if _, err := w.boxes[to].Recv(ctx, recv, engine.Match{Peer: w.boxes[from].Rank(), Tag: 1}, in); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ type Box struct {
 	unexpected unexpected
 	probes     opList // that wait for an arrival
 	ops        *op    // free, linked by next
-	live       int    // ops in use
+	live       int    // ops in use, without lone
 	arrivals   *arrival
 	narrivals  int
 	waits      []*wait           // calls that sleep
@@ -35,6 +35,8 @@ type Box struct {
 	chunks     freeChunks
 	gone       bool // the rank has left the process
 
+	lone    op                                       // of a call that waits for one message, and has no Request that others could know:
+	busy    release.Bool                             //   it is in use. Taken while mu is held, and given back without
 	trouble atomic.Bool                              // a rank has failed, or a communicator was revoked; set while mu is held
 	revoked atomic.Pointer[map[uint32]topology.Rank] // from whom it was heard, by base; replaced as a whole while mu is held
 }
@@ -44,6 +46,7 @@ const keptArrivals = 32 // free arrivals that a box keeps for later
 func newBox(e *Engine, r topology.Rank) *Box {
 	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
 	b.streams.init(b, len(e.peers))
+	b.lone.init(b)
 	return b
 }
 
@@ -72,14 +75,13 @@ const (
 
 const opSlab = 8 // ops are made so many at once
 
-// newOpLocked is an op to use; its state tells it from earlier uses.
+// newOpLocked is an op to use.
 func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 	o := b.ops
 	if o == nil {
 		slab := make([]op, opSlab)
 		for i := range slab {
-			slab[i].box = b
-			slab[i].self.ch = make(chan struct{}, 1)
+			slab[i].init(b)
 			if i > 0 {
 				slab[i-1].next = &slab[i]
 			}
@@ -89,7 +91,31 @@ func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 	b.ops = o.next
 	b.live++
 	o.next = nil
-	release.Store32(&o.state, o.state+2)
+	o.begin(kind, m, buf)
+	return o
+}
+
+// loneLocked is newOpLocked for a call that waits for o alone.
+func (b *Box) loneLocked(kind Kind, m Match, buf []byte) *op {
+	if b.busy.Get() {
+		return b.newOpLocked(kind, m, buf)
+	}
+	b.busy.Set(true)
+	b.lone.begin(kind, m, buf)
+	return &b.lone
+}
+
+// usedLocked is how many ops are in use.
+func (b *Box) usedLocked() int {
+	if b.busy.Get() {
+		return b.live + 1
+	}
+	return b.live
+}
+
+// begin readies o for a use, which its state tells from earlier ones.
+func (o *op) begin(kind Kind, m Match, buf []byte) {
+	release.Store32(&o.state, (o.state|1)+3)
 	o.kind, o.context, o.check, o.peer, o.tag, o.buf = kind, m.Context, m.Check, m.Peer, m.Tag, buf
 	o.err, o.msg = nil, nil
 	o.choice, o.only = 0, 0
@@ -97,7 +123,6 @@ func (b *Box) newOpLocked(kind Kind, m Match, buf []byte) *op {
 	if o.wake.Load() != nil {
 		o.wake.Store(nil)
 	}
-	return o
 }
 
 // expire ends the use of o: its result has been read, and copies of its
@@ -191,9 +216,13 @@ func (b *Box) removeLocked(a *arrival) {
 // the engine until the request is done.
 func (b *Box) Irecv(m Match, into []byte) Request {
 	b.mu.Lock()
-	o := b.newOpLocked(KindRecv, m, into)
+	return b.beginLocked(b.newOpLocked(KindRecv, m, into))
+}
+
+// beginLocked begins the receive o. It unlocks b.mu.
+func (b *Box) beginLocked(o *op) Request {
 	r := Request{op: o, use: o.now()}
-	if m.Peer == AnySource && b.choices.on.Load() {
+	if o.peer == AnySource && b.choices.on.Load() {
 		b.anyLocked(o)
 	}
 	b.receiveLocked(o)
@@ -264,11 +293,21 @@ func (b *Box) takenLocked(o *op, a *arrival) {
 
 // Recv is Irecv and Wait in one.
 func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, error) {
-	r := b.Irecv(m, into)
-	if m.Peer == AnySource {
-		return r.unlessRaised(ctx, c)
+	b.mu.Lock()
+	o := b.loneLocked(KindRecv, m, into)
+	r := b.beginLocked(o)
+	err := b.e.await(ctx, c, b, goal{one: o})
+	if err == nil && o.err == nil && o == &b.lone {
+		s := o.status
+		o.buf = nil
+		b.busy.Set(false)
+		return s, nil
 	}
-	return r.Wait(ctx, c)
+	s, err := r.after(c, err)
+	if m.Peer == AnySource {
+		return r.unlessRaised(c, s, err)
+	}
+	return s, err
 }
 
 // Isend starts to send body, which belongs to the engine until the request is

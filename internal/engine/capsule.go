@@ -145,6 +145,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 	p.was(p.link.Load())
 	p.box.Store(b)
 	p.link.Store(nil)
+	e.placings++
 	e.raise(epoch)
 	for i := range c.Streams {
 		b.resume(&c.Streams[i])

@@ -153,13 +153,18 @@ func (b *Box) Decided(source topology.Rank, outcome uint64) {
 // tell records, before the rank sends, what it has learned from decisions that had
 // the outcome 0.
 func (b *Box) tell() {
+	if n := b.choices.polls.Load(); n != b.choices.told.Load() {
+		b.tellOf(n)
+	}
+}
+
+// tellOf is tell of the decisions up to n.
+func (b *Box) tellOf(n uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	c := &b.choices
-	if n := c.polls.Load(); n != c.told.Load() {
-		b.mu.Lock()
-		if c.told.Store(n); n > c.last {
-			c.record(Choice{Kind: ChoseNothing, Index: n})
-		}
-		b.mu.Unlock()
+	if c.told.Store(n); n > c.last {
+		c.record(Choice{Kind: ChoseNothing, Index: n})
 	}
 }
 

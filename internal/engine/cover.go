@@ -76,7 +76,8 @@ func (l *link) covered(s *stream, n uint64) {
 func (b *Box) Idle() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.live == 0 {
+	used := b.usedLocked()
+	if used == 0 {
 		return nil
 	}
 	what := "a request"
@@ -93,7 +94,7 @@ func (b *Box) Idle() error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s is pending or was not waited for (%d in all)", ErrPending, what, b.live)
+	return fmt.Errorf("%w: %s is pending or was not waited for (%d in all)", ErrPending, what, used)
 }
 
 func describe(o *op) string {

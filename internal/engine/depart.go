@@ -189,6 +189,7 @@ func (b *Box) leave(to *link, epoch topology.Epoch) {
 	p.was(nil)
 	b.gone = true
 	b.mu.Unlock()
+	e.placings++
 	for _, other := range boxes {
 		other.parted(b, to)
 	}
@@ -227,7 +228,8 @@ func (l *link) sendsBodyOf(b *Box) bool {
 // it is sent again to where the rank is now.
 func (l *link) forsake(b *Box) {
 	if in := &l.lanes[0]; in.placed && in.stream != nil && in.stream.box == b {
-		in.stale, in.stream, in.arrival = true, nil, nil // of which the rest is yet written into the memory
+		in.stales()
+		in.stream, in.arrival = nil, nil // of which the rest is yet written into the memory
 		l.lags()
 	}
 }

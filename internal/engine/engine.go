@@ -183,6 +183,8 @@ type Engine struct {
 	beyond   []uint32                   // maps that are known, above whole, ascending; guarded by polling
 	left     map[int]uint32             // by process: the newest map by which a rank has left for it; guarded by polling
 	learned  uint32                     // counts the maps that it was told, in whatever order; guarded by polling
+	placings uint32                     // counts ranks that have come, left or moved; guarded by polling
+	ackSoon  bool                       // some link's is set, or was; guarded by polling
 	polls    uint32                     // counts those who polled; written while polling is held
 	leftAt   time.Time                  // when who polled last left, where goroutines slept; guarded by polling
 	inARow   int                        // of such, those that came soon after each other; guarded by polling

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -212,10 +211,9 @@ func (g *goal) raised() bool {
 	return slices.ContainsFunc(g.any, func(r Request) bool { return r.op != nil && !r.finished() && r.op.raised() })
 }
 
-// unlessRaised is Wait of a receive that began in this call: if it has ended with
-// ErrProcFailedPending, the receive is taken back.
-func (r Request) unlessRaised(ctx context.Context, c *Call) (Status, error) {
-	s, err := r.Wait(ctx, c)
+// unlessRaised is what comes of a receive that began in this call, when Wait answers s and err:
+// if that is ErrProcFailedPending, the receive is taken back.
+func (r Request) unlessRaised(c *Call, s Status, err error) (Status, error) {
 	if err == nil || !errors.Is(err, ErrProcFailedPending) {
 		return s, err
 	}

@@ -22,7 +22,7 @@ func (l *link) awaiting(b *Box, h *wire.Header) int {
 // what it was, and handed to who waits for it if it was offered before and not fetched.
 func (l *link) placeLate(in *incoming, n int) []byte {
 	if l.replay {
-		in.late = make([]byte, n)
+		in.odd, in.late = true, make([]byte, n)
 	}
 	return in.late
 }

@@ -76,6 +76,8 @@ type link struct {
 
 	// The receiving half, guarded by Engine.polling.
 	lanes      [2]incoming
+	last       *stream   // of the last message: most are of the same one,
+	lastBy     uint32    //   as of then, in Engine.placings
 	dirty      []*stream // whose acks the peer has not been told
 	owedBytes  int       // cost of what it has not been told
 	got        uint64    // bytes that arrived

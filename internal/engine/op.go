@@ -67,6 +67,8 @@ type op struct {
 	entry *entry
 }
 
+func (o *op) init(b *Box) { o.box, o.self.ch = b, make(chan struct{}, 1) }
+
 func (o *op) now() uint32 { return atomic.LoadUint32(&o.state) }
 func (o *op) done() bool  { return o.now()&1 != 0 }
 
@@ -103,6 +105,8 @@ func (o *op) arrived(h *wire.Header, n int) {
 }
 
 // arrivedWrong makes the error of a message that is not what o expected.
+//
+//go:noinline
 func (o *op) arrivedWrong(h *wire.Header, n int) {
 	if n > len(o.buf) {
 		o.err = fmt.Errorf("%w: %d bytes in %d", ErrTruncate, n, len(o.buf))

@@ -135,6 +135,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 	to.mu.Lock()
 	p.link.Store(to)
 	p.was(from)
+	e.placings++
 	for _, b := range boxes {
 		if s := b.streams.known(r); s != nil {
 			from.before.leaves(s)
@@ -296,6 +297,7 @@ func (l *link) overEarly() bool { return l.earlyBytes > earlyMost }
 
 func (l *link) placeEarly(in *incoming, n int) []byte {
 	l.earlyBytes += n + wire.HeaderLen
+	in.odd = true
 	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n), learned: l.e.learned}
 	in.header.Put(in.early.header[:])
 	return in.early.body

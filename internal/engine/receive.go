@@ -16,12 +16,24 @@ type incoming struct {
 	stream  *stream
 	op      *op      // its receive, or
 	arrival *arrival // the room it has until there is one
-	early   *early   // it is about a map that is not known here yet
-	stale   bool     // it is about a rank that was elsewhere before
-	late    []byte   // its body, if it was offered once and comes as an eager message now
-	body    [maxControl]byte
 	placed  bool
+	odd     bool   // it is one of these:
+	early   *early //   about a map that is not known here yet
+	stale   bool   //   about a rank that was elsewhere before
+	late    []byte //   offered once, and comes as an eager message now, with this body
+	body    [maxControl]byte
 }
+
+// begins readies in for a message of n bytes.
+func (in *incoming) begins(n int) {
+	in.op, in.arrival, in.stream, in.length, in.placed = nil, nil, nil, n, true
+	if in.odd {
+		in.odd, in.early, in.stale, in.late = false, nil, false, nil
+	}
+}
+
+// stales has in's message count for nothing.
+func (in *incoming) stales() { in.odd, in.stale = true, true }
 
 // maxControl is the longest body of a control message.
 const maxControl = 1 << 10
@@ -40,7 +52,7 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(errTwoAtOnce)
 		return nil
 	}
-	in.op, in.arrival, in.stream, in.early, in.stale, in.late, in.length, in.placed = nil, nil, nil, nil, false, nil, n, true
+	in.begins(n)
 	if err := h.Parse(header); err != nil {
 		l.refuse(err)
 		return nil
@@ -73,7 +85,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	case ahead:
 		return l.placeEarly(in, n)
 	case before:
-		in.stale = true
+		in.stales()
 		return nil
 	default:
 		return nil
@@ -123,6 +135,7 @@ func (e *Engine) open(b *Box) {
 	}
 }
 
+//go:noinline
 func (e *Engine) reopen(b *Box) {
 	e.shut()
 	b.mu.Lock()
@@ -153,7 +166,7 @@ func (l *link) placeData(in *incoming, n int) []byte {
 	if _, at := l.stream(h.Source, h.Dest, h.Epoch); at == here {
 		l.refuse(fmt.Errorf("data of message %d of rank %d to rank %d, which was not accepted", h.Seq, h.Source, h.Dest))
 	}
-	in.stale = true
+	in.stales()
 	return nil
 }
 
@@ -168,15 +181,24 @@ const (
 )
 
 // stream is the stream of a rank of the peer and one of ours, by a map of that
-// epoch or later; nil unless both are where the peer says.
+// epoch or later; nil unless both are where the peer says. Polling is held.
 func (l *link) stream(theirs, ours topology.Rank, epoch topology.Epoch) (*stream, whereabouts) {
+	if s := l.last; s != nil && s.peer == theirs && s.box.rank == ours && l.lastBy == l.e.placings {
+		return s, here
+	}
+	return l.find(theirs, ours, epoch)
+}
+
+// find is stream of what is not the one before.
+func (l *link) find(theirs, ours topology.Rank, epoch topology.Epoch) (*stream, whereabouts) {
 	e := l.e
 	if int(theirs) < len(e.peers) && int(ours) < len(e.peers) {
 		from, to := &e.peers[theirs], &e.peers[ours]
 		b := to.box.Load()
 		switch {
 		case from.link.Load() == l && b != nil && !b.gone:
-			return b.streams.at(theirs), here
+			l.last, l.lastBy = b.streams.at(theirs), e.placings
+			return l.last, here
 		case uint32(epoch) > e.whole.Load():
 			e.misses()
 			return nil, ahead
@@ -215,17 +237,19 @@ func (l *link) Arrived(header, body []byte) {
 		return // lost gives back what was placed
 	}
 	in.placed = false
-	switch {
-	case in.early != nil:
-		m := in.early
-		l.early = append(l.early, m)
-		in.early = nil
-		if m.learned != l.e.learned { // the map has come while this was half here
-			l.arrivedEarly()
+	if in.odd {
+		switch {
+		case in.early != nil:
+			m := in.early
+			l.early = append(l.early, m)
+			in.early = nil
+			if m.learned != l.e.learned { // the map has come while this was half here
+				l.arrivedEarly()
+			}
+			return
+		case in.stale:
+			return
 		}
-		return
-	case in.stale:
-		return
 	}
 	switch h := &in.header; h.Kind {
 	case wire.Eager:
@@ -244,7 +268,7 @@ func (l *link) Arrived(header, body []byte) {
 func (l *link) arrivedEager(in *incoming) {
 	h, s := &in.header, in.stream
 	if h.Flags&wire.AckSoon != 0 {
-		l.ackSoon = true
+		l.ackSoon, l.e.ackSoon = true, true
 	}
 	if h.Seq <= s.got {
 		if in.late != nil {
@@ -478,10 +502,17 @@ func (l *link) received(s *stream, seq uint64, n int) {
 	s.got = seq
 	l.got += uint64(n)
 	if l.keeps && !l.stable {
-		l.heard.Set(l.heard.Get() + 1)
-		s.acks.Set(seq)
-		l.owe(s, n)
+		l.receivedKept(s, n)
 	}
+}
+
+// receivedKept notes that the peer keeps it until it is told.
+//
+//go:noinline
+func (l *link) receivedKept(s *stream, n int) {
+	l.heard.Set(l.heard.Get() + 1)
+	s.acks.Set(s.got)
+	l.owe(s, n)
 }
 
 // repeated has the peer told again what of s is here: it has sent a message of n

@@ -36,6 +36,14 @@ func (r Request) Wait(ctx context.Context, c *Call) (Status, error) {
 	return s, err
 }
 
+// after ends Wait when await has answered err.
+func (r Request) after(c *Call, err error) (Status, error) {
+	var bin Bin
+	s, err := r.awaited(c, err, &bin)
+	bin.Empty()
+	return s, err
+}
+
 // Take is Wait for a request that is done and has not failed; false for all
 // others. It leaves what is to be freed in bin.
 func (r Request) Take(bin *Bin) (Status, bool) {
@@ -55,23 +63,33 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 	if o == nil {
 		return Status{}, nil
 	}
+	var err error
 	if !r.finished() {
-		if err := r.await(ctx, c); err == ErrProcFailedPending {
-			if !r.finished() { // it is under way yet
-				return Status{}, r.failed(err)
-			}
-		} else if err != nil {
-			err = r.failed(err)
-			if r.finished() { // it was taken back
-				bin.add(o)
-			}
-			return Status{}, err
+		err = o.box.e.await(ctx, c, o.box, goal{one: o})
+	}
+	return r.awaited(c, err, bin)
+}
+
+// awaited ends WaitBin when await has answered err.
+func (r Request) awaited(c *Call, err error, bin *Bin) (Status, error) {
+	o := r.op
+	if err != nil && err != ErrProcFailedPending && o.box.e.err() == nil {
+		err = r.takeBack(c, err)
+	}
+	switch {
+	case err == nil, err == ErrProcFailedPending && r.finished():
+		if s, ok := r.Take(bin); ok {
+			return s, nil
 		}
+		return r.ended(bin)
+	case err == ErrProcFailedPending: // it is under way yet
+		return Status{}, r.failed(err)
 	}
-	if s, ok := r.Take(bin); ok {
-		return s, nil
+	err = r.failed(err)
+	if r.finished() { // it was taken back
+		bin.add(o)
 	}
-	return r.ended(bin)
+	return Status{}, err
 }
 
 // Number is that of the message of a receive that WaitBin has ended without an error, among those from
@@ -122,6 +140,10 @@ type Bin struct {
 // add expires o: its result has been read.
 func (n *Bin) add(o *op) {
 	o.expire()
+	if o == &o.box.lone {
+		o.box.busy.Set(false)
+		return
+	}
 	if n.last != nil && n.last.box != o.box {
 		n.Empty()
 	}
@@ -143,16 +165,6 @@ func (n *Bin) Empty() {
 	b.live -= n.n
 	b.mu.Unlock()
 	*n = Bin{}
-}
-
-// await waits until r is done, or was taken back.
-func (r Request) await(ctx context.Context, c *Call) error {
-	b := r.op.box
-	err := b.e.await(ctx, c, b, goal{one: r.op})
-	if err == nil || err == ErrProcFailedPending || b.e.err() != nil {
-		return err
-	}
-	return r.takeBack(c, err)
 }
 
 // takeBack ends a request whose wait has ended with cause. nil: it was too late,

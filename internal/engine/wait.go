@@ -105,10 +105,11 @@ func (e *Engine) spinFor(g *goal, s *spin) outcome {
 	s.until = time.Time{}
 	for {
 		if len(*e.active.Load()) > 0 && e.tryPolling() {
+			e.count()
 			for {
 				moved := e.pollAll()
 				if g.reached() {
-					e.leave()
+					e.quit()
 					return reached
 				}
 				var o outcome
@@ -118,11 +119,11 @@ func (e *Engine) spinFor(g *goal, s *spin) outcome {
 					o = e.pause(s, true)
 				}
 				if o != goesOn {
-					e.leave()
+					e.quit()
 					return o
 				}
 				if e.guests.Load() > 0 {
-					e.leave()
+					e.quit()
 					break
 				}
 			}
@@ -316,22 +317,40 @@ func (e *Engine) Progress() {
 // leave gives up polling. If goroutines sleep, the connections are armed, so
 // that somebody goes on when something comes, unless others come to poll all the time.
 func (e *Engine) leave() {
-	for _, l := range *e.active.Load() {
-		if l.ackSoon {
-			l.mu.Lock()
-			l.sendAcks()
-			l.mu.Unlock()
-		}
-	}
+	e.count()
+	e.quit()
+}
+
+// count counts a caller who polls. Polling is held.
+func (e *Engine) count() {
 	release.Store32(&e.polls, e.polls+1)
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
+	}
+}
+
+// quit is leave of who was counted.
+func (e *Engine) quit() {
+	if e.ackSoon {
+		e.sendAcksSoon()
 	}
 	often := e.parked.Load() != 0 && e.often()
 	e.polling.Unlock()
 	barrier.Light()
 	if !often && e.parked.Load() != 0 {
 		e.seeToParked()
+	}
+}
+
+// sendAcksSoon tells those peers what has arrived who wait to be told. Polling is held.
+func (e *Engine) sendAcksSoon() {
+	e.ackSoon = false
+	for _, l := range *e.active.Load() {
+		if l.ackSoon {
+			l.mu.Lock()
+			l.sendAcks()
+			l.mu.Unlock()
+		}
 	}
 }
 

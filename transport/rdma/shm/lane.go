@@ -32,7 +32,7 @@ type lane struct {
 	cells []cell // as many as slots, or none
 	data  []byte
 	freed *word  // slots that the receiver has freed
-	shift int    // of a position, to its lap
+	shift uint8  // of a position, to its lap
 	first uint64 // index of the slot at position 0
 }
 
@@ -45,8 +45,8 @@ func (d *directions) lanes(i int) [2]lane {
 	const halfPage = pageLen / 2 / slotLen
 	dir, first := &d[i], uint64(i*halfPage)
 	return [2]lane{
-		{dir.eager[:], dir.cells[:], dir.eagerData[:], &dir.heads[0], bits.TrailingZeros(eagerSlots), first},
-		{dir.bulk[:], nil, dir.bulkData[:], &dir.heads[1], bits.TrailingZeros(bulkSlots), first},
+		{dir.eager[:], dir.cells[:], dir.eagerData[:], &dir.heads[0], uint8(bits.TrailingZeros(eagerSlots)), first},
+		{dir.bulk[:], nil, dir.bulkData[:], &dir.heads[1], uint8(bits.TrailingZeros(bulkSlots)), first},
 	}
 }
 
@@ -70,7 +70,7 @@ func (l *lane) turn(pos, from uint64) (nextPos, nextFrom uint64) {
 }
 
 func (l *lane) index(pos uint64) uint64 { return (l.first + pos) & uint64(len(l.slots)-1) }
-func (l *lane) lapOf(pos uint64) uint64 { return uint64(uint32(pos>>l.shift + 1)) }
+func (l *lane) lapOf(pos uint64) uint64 { return uint64(uint32(pos>>(l.shift&63) + 1)) }
 
 // cell is that of the slot at pos. Neighbours lie in two pages by turns: when the
 // receiver reads a cell its processor fetches what lies behind it, which must not
@@ -97,16 +97,29 @@ func (l *lane) room(pos, from uint64, n int) (b []byte, end uint64) {
 // A sendLane is the sender's end of a lane. What is not in the segment is private.
 type sendLane struct {
 	lane
-	ends  []uint64                  // by slot: up to where the ring of bytes was used behind it
+	ends  []uint64                  // see end
 	last  [transport.HeaderLen]byte // of the message before, unless that was one of a stream
 	known bool                      // last is it
 
+	slot           *slot  // at tail
+	lap            uint64 // of it, with a message
 	tail, dataTail uint64
 	head, dataHead uint64        // freed, as last read
 	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
-func newSendLane(l lane) sendLane { return sendLane{lane: l, ends: make([]uint64, len(l.slots))} }
+func newSendLane(l lane) sendLane {
+	return sendLane{lane: l, ends: make([]uint64, len(l.slots)), slot: &l.slots[l.index(0)], lap: l.lapOf(0)}
+}
+
+// goTo goes on with the slot at tail, when the ring of bytes is used up to byte dataTail.
+func (l *sendLane) goTo(tail, dataTail uint64) {
+	l.tail, l.dataTail = tail, dataTail
+	l.slot, l.lap = &l.slots[l.index(tail)], l.lapOf(tail)
+}
+
+// end is up to where the ring of bytes was used behind the slot at pos.
+func (l *sendLane) end(pos uint64) *uint64 { return &l.ends[pos&uint64(len(l.ends)-1)] }
 
 // slotsAhead is how many messages before its use a slot is fetched, in a stream
 // of messages: so far ahead that it is here by then, and so little that the
@@ -118,8 +131,7 @@ const slotsAhead = 3
 // room, and ok is false when the receiver claims to have read what was not sent.
 // streams: more are likely to follow at once.
 func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
-	i := l.index(l.tail)
-	s := &l.slots[i]
+	s := l.slot
 	room, end := s.inline[:], l.dataTail
 	if len(body) > inlineLen {
 		room, end = l.room(l.tail, l.dataTail, len(body))
@@ -131,7 +143,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		}
 		if head != l.head {
 			l.head = head
-			l.dataHead = l.ends[l.index(head-1)]
+			l.dataHead = *l.end(head - 1)
 		}
 		if !l.fits(end) {
 			l.fullAt.Store(head + 1)
@@ -141,20 +153,19 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	if l.fullAt.Load() != 0 {
 		l.fullAt.Store(0)
 	}
-	l.ends[i] = end
+	*l.end(l.tail) = end
 	switch {
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
-		copy(s.first()[:], body)
-		release.Store64(&s.word, l.lapOf(l.tail)<<32|counted|uint64(len(body)))
+		copyShort(s.first()[:], body)
+		release.Store64(&s.word, l.lap<<32|counted|uint64(len(body)))
 	case len(body) > wholeLen && !streams:
 		l.grow(s, header, room, body)
 	default:
 		copy(room, body)
 		transport.CopyHeader(&s.header, header)
-		release.Store64(&s.word, l.lapOf(l.tail)<<32|uint64(len(body)))
+		release.Store64(&s.word, l.lap<<32|uint64(len(body)))
 	}
-	l.tail++
-	l.dataTail = end
+	l.goTo(l.tail+1, end)
 	if l.known = !streams; l.known {
 		transport.CopyHeader(&l.last, header)
 	}
@@ -169,6 +180,17 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
+}
+
+// copyShort copies from to to. Most bodies that are so short are one value or two.
+func copyShort(to, from []byte) {
+	if last := len(from) - 8; uint(last) <= 8 && len(to) >= len(from) {
+		first, second := binary.NativeEndian.Uint64(from), binary.NativeEndian.Uint64(from[last:])
+		binary.NativeEndian.PutUint64(to, first)
+		binary.NativeEndian.PutUint64(to[last:], second)
+		return
+	}
+	copy(to, from)
 }
 
 // counts tells whether header is the last one but for its count.
@@ -187,7 +209,7 @@ func (l *sendLane) grow(s *slot, header *[transport.HeaderLen]byte, room, body [
 	there := copy(room[:pieceLen], body)
 	*s.grown() = uint64(there)
 	transport.CopyHeader(&s.header, header)
-	release.Store64(&s.word, l.lapOf(l.tail)<<32|inPieces|uint64(len(body)))
+	release.Store64(&s.word, l.lap<<32|inPieces|uint64(len(body)))
 	for there < len(body) {
 		there += copy(room[there:min(there+pieceLen, len(body))], body[there:])
 		release.Store64(s.grown(), uint64(there))
@@ -200,12 +222,11 @@ func (l *sendLane) turnBack() {
 	if l.tail&uint64(len(l.slots)-1) == 0 || l.freed.Load() != l.tail {
 		return
 	}
-	s := &l.slots[l.index(l.tail)]
-	release.Store64(&s.word, l.lapOf(l.tail)<<32|turned)
+	release.Store64(&l.slot.word, l.lap<<32|turned)
 	l.head = l.tail
-	l.tail, l.dataTail = l.turn(l.tail, l.dataTail)
+	l.goTo(l.turn(l.tail, l.dataTail))
 	l.dataHead = l.dataTail
-	l.ends[l.index(l.tail-1)] = l.dataTail
+	*l.end(l.tail - 1) = l.dataTail
 }
 
 func (l *sendLane) fits(end uint64) bool {
@@ -223,8 +244,8 @@ func (l *sendLane) prepare(n int) {
 // A recvLane is the receiver's end.
 type recvLane struct {
 	lane
-	slot           *slot  // at head
-	lap            uint64 // of it, when it holds a message
+	slot, next     *slot  // at head, and behind
+	lap            uint64 // of slot, when it holds a message
 	head, dataHead uint64
 	told, dataTold uint64 // of these, in freed
 	seen           uint64 // head when the lane was last found empty. For NotifyCQ
@@ -237,7 +258,7 @@ type recvLane struct {
 }
 
 func newRecvLane(l lane) recvLane {
-	return recvLane{lane: l, slot: &l.slots[l.index(0)], lap: l.lapOf(0)}
+	return recvLane{lane: l, slot: &l.slots[l.index(0)], next: &l.slots[l.index(1)], lap: l.lapOf(0)}
 }
 
 // ready says that there is a message.
@@ -260,22 +281,21 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	switch {
 	case n <= maxBody:
+	case n > counted && n <= counted+countedLen:
+		l.takeCounted(in, n-counted)
+		return true, true
 	case n == turned:
 		l.goTo(l.turn(l.head, l.dataHead))
 		return true, true
 	case grows(uint64(n)):
 		return l.takePieces(in, n&^inPieces)
-	case n > counted && n <= counted+countedLen:
-		l.takeCounted(in, n-counted)
-		return true, true
 	default:
 		return false, false
 	}
-	ahead := uint64(1) // who polls looks there next
+	next := l.next // who polls looks there next
 	if row >= backlog {
-		ahead = backlogAhead
+		next = &l.slots[l.index(l.head+backlogAhead)]
 	}
-	next := &l.slots[l.index(l.head+ahead)]
 	prefetchRead(&next.word)
 	if n > firstLine && n <= inlineLen {
 		prefetchBody(next.inline[firstLine:])
@@ -293,22 +313,22 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 		}
 	}
 	copy(body, room[:n])
-	l.goTo(l.head+1, end)
+	l.goOn(end)
 	in.Arrived(l.header[:], body)
 	return true, true
 }
 
 // takeCounted is take for a body of n bytes whose header is left out.
 func (l *recvLane) takeCounted(in transport.Receiver, n int) {
-	prefetchRead(&l.slots[l.index(l.head+1)].word)
+	prefetchRead(&l.next.word)
 	count := l.header[transport.CountAt:]
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
 	body := in.Place(l.header[:], n)
 	if len(body) > n {
 		body = body[:n]
 	}
-	copy(body, l.slot.first()[:])
-	l.goTo(l.head+1, l.dataHead)
+	copyShort(body, l.slot.first()[:n])
+	l.goOn(l.dataHead)
 	in.Arrived(l.header[:], body)
 }
 
@@ -343,15 +363,25 @@ func (l *recvLane) takePieces(in transport.Receiver, n int) (moved, ok bool) {
 	}
 	body := l.body
 	l.body = nil
-	l.goTo(l.head+1, end)
+	l.goOn(end)
 	in.Arrived(l.header[:], body)
 	return true, true
+}
+
+// goOn goes on with the next slot, when the ring of bytes was used up to byte dataHead.
+func (l *recvLane) goOn(dataHead uint64) {
+	l.head++
+	l.slot, l.dataHead, l.size = l.next, dataHead, 0
+	l.next = &l.slots[l.index(l.head+1)]
+	if l.head&uint64(len(l.slots)-1) == 0 {
+		l.lap = l.lapOf(l.head)
+	}
 }
 
 // goTo goes on with the slot at head, when the ring of bytes was used up to byte dataHead.
 func (l *recvLane) goTo(head, dataHead uint64) {
 	l.head, l.dataHead, l.size = head, dataHead, 0
-	l.slot, l.lap = &l.slots[l.index(head)], l.lapOf(head)
+	l.slot, l.next, l.lap = &l.slots[l.index(head)], &l.slots[l.index(head+1)], l.lapOf(head)
 }
 
 // fetch fetches bodies ahead that lie beside their slots, guessing that they have n bytes too:

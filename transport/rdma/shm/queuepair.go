@@ -163,17 +163,22 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	if state&stateClosed != 0 {
 		return false, net.ErrClosed
 	}
-	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
-	if eager.ready() || bulk.ready() {
-		ok := false
-		if moved, ok = q.receive(in); !ok {
-			return true, q.lied("it sent what is not a message")
-		}
-		if moved {
-			q.stir()
-		}
+	eager, bulk := q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
+	ok := true
+	if eager {
+		moved, ok = q.receiveEager(in)
 	}
-	if !moved {
+	if bulk && ok {
+		var more bool
+		more, ok = q.receiveBulk(in)
+		moved = moved || more
+	}
+	switch {
+	case !ok:
+		return true, q.lied("it sent what is not a message")
+	case moved:
+		q.stir()
+	default:
 		q.rest(rdma.Eager)
 		q.rest(rdma.Bulk)
 	}
@@ -201,10 +206,10 @@ func (q *QueuePair) stir() {
 	}
 }
 
-// receive hands over what the lanes hold, within bounds. ok is false when that
+// receiveEager hands over what the eager lane holds, within bounds. ok is false when that
 // cannot be.
-func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
-	eager, bulk := &q.recv[rdma.Eager], &q.recv[rdma.Bulk]
+func (q *QueuePair) receiveEager(in transport.Receiver) (moved, ok bool) {
+	eager := &q.recv[rdma.Eager]
 	for n := 0; n < eagerSlots && eager.ready(); n++ {
 		more, ok := eager.take(in, n)
 		if !ok {
@@ -218,6 +223,12 @@ func (q *QueuePair) receive(in transport.Receiver) (moved, ok bool) {
 			q.tell(rdma.Eager)
 		}
 	}
+	return moved, true
+}
+
+// receiveBulk is receiveEager of the bulk lane.
+func (q *QueuePair) receiveBulk(in transport.Receiver) (moved, ok bool) {
+	bulk := &q.recv[rdma.Bulk]
 	start := bulk.dataHead
 	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
 		more, ok := bulk.take(in, 0)
