@@ -19,7 +19,7 @@ func ratios(s setting, m metric, bySize map[int]float64) table {
 }
 
 func named(name string, ranks int, transport string) setting {
-	return setting{test{name: name}, ranks, transport}
+	return setting{test: test{name: name}, ranks: ranks, transport: transport}
 }
 
 func verdictOn(t *testing.T, name string, tables ...table) verdict {

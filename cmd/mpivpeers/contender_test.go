@@ -14,7 +14,7 @@ func commandOf(c contender, s setting) string {
 }
 
 func atRanks(ranks int, transport, name string) setting {
-	return setting{test{name: name, sizes: []int{8}, iters: 200, warmup: 100}, ranks, transport}
+	return setting{test: test{name: name, sizes: []int{8}, iters: 200, warmup: 100}, ranks: ranks, transport: transport}
 }
 
 func TestCommands(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCommands(t *testing.T) {
 			"run -n 2 --bind-to core --transport=shm bench bw -s 8 -i 200 -x 100"},
 		"mpiv, crowded": {mpiv(launch, 2), atRanks(4, "tcp", "bw"),
 			"run -n 4 --bind-to core --oversubscribe --transport=tcp bench bw -s 8 -i 200 -x 100"},
-		"mpiv, a test without options": {mpiv(launch, 4), setting{test{name: "init"}, 4, "shm"},
+		"mpiv, a test without options": {mpiv(launch, 4), setting{test: test{name: "init"}, ranks: 4, transport: "shm"},
 			"run -n 4 --bind-to core --transport=shm bench init"},
 	} {
 		t.Run(name, func(t *testing.T) {

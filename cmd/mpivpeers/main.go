@@ -162,7 +162,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer file.Close()
-	runner := runner{timeout: o.timeout, alone: o.congestion != ""}
+	runner := runner{timeout: o.timeout, alone: o.congestion != "", distance: measureDistance}
 	loadBefore := load()
 	records, err := race(ctx, runner, contenders, settings, o.rounds, newCSV(file, congestion), os.Stderr)
 	if err != nil {
@@ -175,6 +175,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 	for _, c := range contenders {
 		h.names[c.id] = c.name
 	}
+	tellApart(records)
 	if err := o.publish(h, records, out); err != nil {
 		return err
 	}
@@ -258,7 +259,9 @@ func race(ctx context.Context, r runner, contenders []contender, settings []sett
 
 // publish draws the plots, writes the page and prints the bars.
 func (o options) publish(h heading, records []record, out io.Writer) error {
-	tables := tabulate(records, h.ours)
+	enough, left := toCompare(records, o.rounds)
+	h.left = left
+	tables := tabulate(enough, h.ours)
 	plots := map[string]string{}
 	for _, t := range tables {
 		drawn, err := writePlot(o.out, t, h.names)

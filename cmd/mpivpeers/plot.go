@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"path/filepath"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -27,7 +28,11 @@ func (t table) plotName() string {
 	if len(t.metrics) > 1 {
 		what += "-" + t.metric.name
 	}
-	return fmt.Sprintf("peers-%s-%d-%s.svg", what, t.ranks, t.transport)
+	name := fmt.Sprintf("peers-%s-%d-%s", what, t.ranks, t.transport)
+	if t.cores != "" {
+		name += "-" + strings.Fields(t.cores)[1]
+	}
+	return name + ".svg"
 }
 
 // writePlot draws the medians of t over the sizes, both axes logarithmic, into

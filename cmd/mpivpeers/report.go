@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -19,7 +20,7 @@ type csvWriter struct {
 func newCSV(w io.Writer, congestion string) *csvWriter {
 	c := &csvWriter{csv.NewWriter(w), congestion}
 	c.write("round", "test", "ranks", "transport", "congestion", "contender", "size", "metric", "unit", "figure",
-		"run_seconds", "network_bytes", "error")
+		"run_seconds", "network_bytes", "cores_ns_before", "cores_ns_after", "error")
 	return c
 }
 
@@ -29,7 +30,8 @@ func (c *csvWriter) write(fields ...string) { _ = c.out.Write(fields) } // its e
 func (c *csvWriter) add(r record) error {
 	line := func(size, metric, unit, figure, err string) {
 		c.write(strconv.Itoa(r.round), r.name, strconv.Itoa(r.ranks), r.transport, c.congestion, r.who, size, metric, unit, figure,
-			strconv.FormatFloat(r.wall.Seconds(), 'f', 3, 64), strconv.FormatInt(r.carried, 10), err)
+			strconv.FormatFloat(r.wall.Seconds(), 'f', 3, 64), strconv.FormatInt(r.carried, 10),
+			strconv.FormatInt(int64(r.before), 10), strconv.FormatInt(int64(r.after), 10), err)
 	}
 	if r.err != nil {
 		line("", "", "", "", r.err.Error())
@@ -57,6 +59,7 @@ type heading struct {
 	rounds     int
 	names      map[string]string // of contenders, by id
 	ours       string
+	left       map[string]int // runs that are in no table, by setting
 }
 
 // writeReport writes the page: how it was made, the bars, the failures, and a table
@@ -71,6 +74,17 @@ func writeReport(w io.Writer, h heading, tables []table, records []record, plots
 	fmt.Fprintf(&b, "- TCP congestion control: %s\n- rounds: %d\n\n", h.congestion, h.rounds)
 	b.WriteString("Figures are medians over the rounds. The ratio is mpiv's median over that of the better peer; " +
 		"min–max are the ratios to the same peer within one round. ✗ misses the bar, ✗✗ goes beyond what the bar allows any cell.\n\n")
+
+	if slices.ContainsFunc(records, func(r record) bool { return r.cores != "" }) {
+		b.WriteString("The machine's cores were not always as far from each other, that is, one did not always take as long to see what the other stored. " +
+			"Figures are compared where that was the same.\n\n")
+	}
+	for _, s := range slices.Sorted(maps.Keys(h.left)) {
+		fmt.Fprintf(&b, "- in no table, as there is too little to compare: %d runs of %s\n", h.left[s], s)
+	}
+	if len(h.left) > 0 {
+		b.WriteString("\n")
+	}
 
 	if h.names[h.ours] != "" {
 		b.WriteString("## Bars\n\n```\n")

@@ -17,13 +17,16 @@ type outcome struct {
 	points  []point
 	wall    time.Duration // of the launcher, from start to exit
 	carried int64         // bytes that the network's interface carried meanwhile
+	before  distance      // of the cores,
+	after   distance      //   at the two ends of the run
 	err     error
 }
 
 // A runner runs contenders, one at a time.
 type runner struct {
-	timeout time.Duration // of one run
-	alone   bool          // nothing else uses this loopback interface
+	timeout  time.Duration // of one run
+	alone    bool          // nothing else uses this loopback interface
+	distance func() distance
 }
 
 // run runs c in s and waits until it has ended; when ctx ends or the time is
@@ -36,7 +39,9 @@ func (r runner) run(ctx context.Context, c contender, s setting) outcome {
 		return outcome{err: err}
 	}
 	var output string
+	o.before = r.distance()
 	output, o.wall, o.err = execute(ctx, r.timeout, argv, env)
+	o.after = r.distance()
 	after, err := readInterface(s.network())
 	if o.err == nil {
 		o.err = err

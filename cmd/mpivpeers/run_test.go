@@ -27,7 +27,7 @@ func TestRaceTakesTurnsAndGoesOnAfterAFailure(t *testing.T) {
 	says := "echo $NAME >>" + log + "; echo '# a comment'; echo 0 1.5; echo 8 2.5"
 	contenders := []contender{scripted("a", says), scripted("b", "echo b >>"+log+"; echo lost the way >&2; exit 3"), scripted("c", says)}
 	var csv strings.Builder
-	records, err := race(t.Context(), runner{timeout: 10 * time.Second}, contenders, []setting{oneFigure}, 2, newCSV(&csv, "reno"), io.Discard)
+	records, err := race(t.Context(), runner{timeout: 10 * time.Second, distance: unknown}, contenders, []setting{oneFigure}, 2, newCSV(&csv, "reno"), io.Discard)
 	require.NoError(t, err)
 
 	order, err := os.ReadFile(log)
@@ -42,8 +42,8 @@ func TestRaceTakesTurnsAndGoesOnAfterAFailure(t *testing.T) {
 }
 
 func TestInitIsTheWallTime(t *testing.T) {
-	s := setting{test{name: "init", metrics: []metric{launchMetric}}, 4, "shm"}
-	o := runner{timeout: 10 * time.Second}.run(t.Context(), scripted("a", "sleep 0.05; echo '# MPI_Init took 3 ms'"), s)
+	s := setting{test: test{name: "init", metrics: []metric{launchMetric}}, ranks: 4, transport: "shm"}
+	o := runner{timeout: 10 * time.Second, distance: unknown}.run(t.Context(), scripted("a", "sleep 0.05; echo '# MPI_Init took 3 ms'"), s)
 	require.NoError(t, o.err)
 	require.Len(t, o.points, 1)
 	require.GreaterOrEqual(t, o.points[0].figures[0], 50.0)
@@ -53,7 +53,7 @@ func TestRunThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	c := scripted("a", fmt.Sprintf("sleep 600 & echo $! >%s; wait", pidFile))
 	start := time.Now()
-	o := runner{timeout: 200 * time.Millisecond}.run(t.Context(), c, oneFigure)
+	o := runner{timeout: 200 * time.Millisecond, distance: unknown}.run(t.Context(), c, oneFigure)
 	require.ErrorContains(t, o.err, "not done after 200ms")
 	require.Less(t, time.Since(start), 8*time.Second)
 
@@ -77,13 +77,13 @@ func TestRaceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	contenders := []contender{scripted("a", "echo 0 1.5; echo 8 2.5"), scripted("b", "sleep 600")}
-	records, err := race(ctx, runner{timeout: time.Minute}, contenders, []setting{oneFigure}, 5, newCSV(io.Discard, ""), io.Discard)
+	records, err := race(ctx, runner{timeout: time.Minute, distance: unknown}, contenders, []setting{oneFigure}, 5, newCSV(io.Discard, ""), io.Discard)
 	require.NoError(t, err)
 	require.Len(t, records, 1, "the run that was cut off is not in the records")
 }
 
 func TestPathIsChecked(t *testing.T) {
-	s := setting{test{name: "latency", sizes: []int{1 << 20}, iters: 20, divisor: 10, metrics: []metric{latencyMetric}}, 2, "tcp"}
+	s := setting{test: test{name: "latency", sizes: []int{1 << 20}, iters: 20, divisor: 10, metrics: []metric{latencyMetric}}, ranks: 2, transport: "tcp"}
 	const moved = 2 << 20
 	require.NoError(t, runner{}.checkPath(s, 1, moved))
 	require.ErrorContains(t, runner{}.checkPath(s, 1, moved-1), "not TCP")
@@ -119,7 +119,7 @@ func TestProgramKeepsItsContract(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.name, func(t *testing.T) {
 			s.iters, s.warmup = min(s.iters, 10), min(s.warmup, 2)
-			o := runner{timeout: time.Minute}.run(t.Context(), c, s)
+			o := runner{timeout: time.Minute, distance: unknown}.run(t.Context(), c, s)
 			require.NoError(t, o.err)
 		})
 	}

@@ -77,10 +77,15 @@ type setting struct {
 	test
 	ranks     int
 	transport string // "shm", "tcp" or lan
+	cores     string // how far they are apart, or moved; empty: always the same
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("%s, %d ranks, %s", s.name, s.ranks, s.transport)
+	text := fmt.Sprintf("%s, %d ranks, %s", s.name, s.ranks, s.transport)
+	if s.cores != "" {
+		text += ", " + s.cores
+	}
+	return text
 }
 
 // network is the interface that messages which are not in memory go through.
@@ -155,7 +160,7 @@ func (c choices) settings() ([]setting, error) {
 		}
 		for _, transport := range c.transportsOf(t) {
 			for _, ranks := range c.ranksOf(t) {
-				all = append(all, setting{c.scaled(t, ranks), ranks, transport})
+				all = append(all, setting{test: c.scaled(t, ranks), ranks: ranks, transport: transport})
 			}
 		}
 	}
