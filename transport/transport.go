@@ -131,8 +131,20 @@ type Receiver interface {
 	Place(header []byte, n int) []byte
 	// Arrived says that the message is whole. body is what Place returned.
 	Arrived(header, body []byte)
+	// Receive is Place and Arrived in one, for a message whose body lies whole in the
+	// transport's memory. It may be read there once, until Receive returns: the peer may
+	// be able to change it.
+	Receive(header, body []byte)
 	// Pulled says that the Pull of that id has ended.
 	Pulled(id uint64, err error)
+}
+
+// Receive is in's Receive by Place and Arrived.
+func Receive(in Receiver, header, body []byte) {
+	place := in.Place(header, len(body))
+	place = place[:min(len(place), len(body))]
+	copy(place, body)
+	in.Arrived(header, place)
 }
 
 // An Assisted Conn has goroutines of its own that move its bytes. Who polls it

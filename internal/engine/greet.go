@@ -132,6 +132,15 @@ func (g *Greeter) Place(header []byte, n int) []byte {
 	return g.body[:]
 }
 
+// Receive implements transport.Receiver.
+func (g *Greeter) Receive(header, body []byte) {
+	if g.link != nil {
+		g.link.Receive(header, body)
+		return
+	}
+	transport.Receive(g, header, body)
+}
+
 // Arrived implements transport.Receiver.
 func (g *Greeter) Arrived(header, body []byte) {
 	if g.link != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
 
@@ -90,14 +91,8 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	default:
 		return nil
 	}
-	if h.Ack > s.acked { // s.acked only grows, and only here and in Ack: by who polls
-		l.e.shut()
-		l.mu.Lock()
-		l.acknowledged(s, h.Ack)
-		l.mu.Unlock()
-		if l.bad != nil {
-			return nil
-		}
+	if !l.hears(s, h.Ack) {
+		return nil
 	}
 	in.stream = s
 	if h.Seq > s.got+1 {
@@ -124,6 +119,17 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	b.hold(a, n)
 	in.arrival = a
 	return a.body
+}
+
+// hears notes that the peer has all of s up to n; false if that cannot be.
+func (l *link) hears(s *stream, n uint64) bool {
+	if n > s.acked { // s.acked only grows, and only here and in Ack: by who polls
+		l.e.shut()
+		l.mu.Lock()
+		l.acknowledged(s, n)
+		l.mu.Unlock()
+	}
+	return l.bad == nil
 }
 
 // open locks b.mu for the eager messages of this poll that are for b: most come
@@ -265,12 +271,63 @@ func (l *link) Arrived(header, body []byte) {
 	}
 }
 
-func (l *link) arrivedEager(in *incoming) {
-	h, s := &in.header, in.stream
+// Receive implements transport.Receiver. A message that is the next in the stream of the one
+// before is matched and copied at once; others go the longer way.
+func (l *link) Receive(header, body []byte) {
+	in, s := &l.lanes[0], l.last
+	if s == nil || in.placed || wire.Kind(header[0]) != wire.Eager || in.header.Parse(header) != nil || l.bad != nil {
+		transport.Receive(l, header, body)
+		return
+	}
+	h := &in.header
+	if s.peer != h.Source || s.box.rank != h.Dest || l.lastBy != l.e.placings || h.Epoch == 0 || h.Seq != s.got+1 || !l.hears(s, h.Ack) {
+		transport.Receive(l, header, body)
+		return
+	}
+	b := s.box
+	l.e.open(b)
+	if o := b.posted.match(h.Context, h.Source, h.Tag, h.Seq); o != nil {
+		n := copy(o.buf, body)
+		l.receivedEager(s, h, len(body), o.buf[:n])
+		o.arrived(h, len(body))
+		o.finishLocked()
+		return
+	}
+	a := b.newArrivalLocked(h, len(body))
+	b.hold(a, len(body))
+	copy(a.body, body)
+	l.receivedEager(s, h, len(body), a.body)
+	l.queueLocked(b, a)
+}
+
+// receivedEager notes that the eager message of h, of n bytes, is here, or as much of it as its
+// receive has room for.
+func (l *link) receivedEager(s *stream, h *wire.Header, n int, here []byte) {
 	if h.Flags&wire.AckSoon != 0 {
 		l.ackSoon, l.e.ackSoon = true, true
 	}
+	if l.replay {
+		if len(here) < n {
+			here = nil
+		}
+		l.remember(s, h, here)
+	}
+	l.received(s, h.Seq, n)
+}
+
+// queueLocked has a, which came over l, wait for its receive. b.mu is held.
+func (l *link) queueLocked(b *Box, a *arrival) {
+	a.via = l
+	l.unexpectedBytes(a.cost())
+	b.insertLocked(a)
+}
+
+func (l *link) arrivedEager(in *incoming) {
+	h, s := &in.header, in.stream
 	if h.Seq <= s.got {
+		if h.Flags&wire.AckSoon != 0 {
+			l.ackSoon, l.e.ackSoon = true, true
+		}
 		if in.late != nil {
 			l.compare(s, h, sumOf(h, in.late))
 			l.arrivedLate(in)
@@ -278,10 +335,7 @@ func (l *link) arrivedEager(in *incoming) {
 		l.repeated(s, in.length)
 		return
 	}
-	if l.replay {
-		l.remember(s, h, in.whole())
-	}
-	l.received(s, h.Seq, in.length)
+	l.receivedEager(s, h, in.length, in.here())
 	b, a := s.box, in.arrival
 	l.e.open(b)
 	if o := in.op; o != nil {
@@ -298,20 +352,15 @@ func (l *link) arrivedEager(in *incoming) {
 		b.take(o, a)
 		return
 	}
-	a.via = l
-	l.unexpectedBytes(a.cost())
-	b.insertLocked(a)
+	l.queueLocked(b, a)
 }
 
-// whole is the body that has arrived; nil if its receive had no room for all of it.
-func (in *incoming) whole() []byte {
-	switch {
-	case in.op == nil:
+// here is the body that has arrived, or as much of it as its receive has room for.
+func (in *incoming) here() []byte {
+	if in.op == nil {
 		return in.arrival.body
-	case in.length <= len(in.op.buf):
-		return in.op.buf[:in.length]
 	}
-	return nil
+	return in.op.buf[:min(in.length, len(in.op.buf))]
 }
 
 func (l *link) arrivedOffer(in *incoming) {

@@ -426,18 +426,19 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			f := &q.msgs[q.head]
 			p.mu.Unlock() // the slot is ours until size falls
 			half := &c.halves[i]
-			if !half.placed {
+			if !half.placed && p.opt.Halfway != nil && p.opt.Halfway() {
 				body := in.Place(f.header[:], len(f.body))
-				half.body = body[:min(len(body), len(f.body))]
-				if p.opt.Halfway != nil && p.opt.Halfway() {
-					half.placed = true
-					break
-				}
+				*half = halfway{placed: true, body: body[:min(len(body), len(f.body))]}
+				break
 			}
-			body := half.body
-			*half = halfway{}
-			copy(body, f.body)
-			in.Arrived(f.header[:], body)
+			if half.placed {
+				body := half.body
+				*half = halfway{}
+				copy(body, f.body)
+				in.Arrived(f.header[:], body)
+			} else {
+				in.Receive(f.header[:], f.body)
+			}
 			moved = true
 			p.mu.Lock()
 			q.head = (q.head + 1) % len(q.msgs)

@@ -91,6 +91,7 @@ type numbers struct {
 
 func (n *numbers) Place(_ []byte, k int) []byte { return make([]byte, k) }
 func (n *numbers) Pulled(uint64, error)         {}
+func (n *numbers) Receive(header, body []byte)  { transport.Receive(n, header, body) }
 func (n *numbers) Arrived(_, body []byte) {
 	require.Equal(n.t, n.next, binary.LittleEndian.Uint64(body))
 	n.next++

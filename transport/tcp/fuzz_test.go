@@ -25,6 +25,7 @@ func (r *recorder) Place(header []byte, n int) []byte {
 	return make([]byte, min(n, r.limit))
 }
 
+func (r *recorder) Receive(header, body []byte) { transport.Receive(r, header, body) }
 func (r *recorder) Arrived(header, body []byte) { r.log = arrived(r.log, header, body) }
 func (r *recorder) Pulled(uint64, error)        {}
 

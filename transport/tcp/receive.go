@@ -114,10 +114,7 @@ func (l *inLane) deliver(in transport.Receiver) (bool, error) {
 		l.start, l.end = 0, 0
 		return false, nil
 	}
-	body := in.Place(header, n)
-	body = body[:min(len(body), n)]
-	copy(body, rest)
 	l.start += prefixLen + n
-	in.Arrived(header, body)
+	in.Receive(header, rest[:n])
 	return true, nil
 }

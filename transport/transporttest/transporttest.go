@@ -126,6 +126,7 @@ func (in *inbox) Place(header []byte, n int) []byte {
 	return make([]byte, n)
 }
 
+func (in *inbox) Receive(header, body []byte) { transport.Receive(in, header, body) }
 func (in *inbox) Arrived(header, body []byte) {
 	in.got = append(in.got, received{bytes.Clone(header), body})
 }

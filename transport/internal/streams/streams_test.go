@@ -214,6 +214,7 @@ type counter struct {
 }
 
 func (c *counter) Place(_ []byte, n int) []byte { return c.buf[:n] }
+func (c *counter) Receive(header, body []byte)  { transport.Receive(c, header, body) }
 func (c *counter) Arrived(_, _ []byte)          { c.n++ }
 func (c *counter) Pulled(uint64, error)         {}
 
@@ -258,6 +259,7 @@ func TestNothingIsAllocated(t *testing.T) {
 type box struct{ got [][]byte }
 
 func (b *box) Place(_ []byte, n int) []byte { return make([]byte, n) }
+func (b *box) Receive(header, body []byte)  { transport.Receive(b, header, body) }
 func (b *box) Arrived(_, body []byte)       { b.got = append(b.got, body) }
 func (b *box) Pulled(uint64, error)         {}
 
@@ -336,7 +338,8 @@ type closer struct {
 	n int
 }
 
-func (b *closer) Arrived(_, _ []byte) { b.n++; b.c.Close() }
+func (b *closer) Receive(header, body []byte) { transport.Receive(b, header, body) }
+func (b *closer) Arrived(_, _ []byte)         { b.n++; b.c.Close() }
 
 func TestAnotherMessageAfterFullPanics(t *testing.T) {
 	c, _ := liar(t)

@@ -33,6 +33,7 @@ type caught struct {
 }
 
 func (c *caught) Place(_ []byte, n int) []byte { return make([]byte, n) }
+func (c *caught) Receive(header, body []byte)  { transport.Receive(c, header, body) }
 func (c *caught) Arrived(_, _ []byte)          { c.got++ }
 func (c *caught) Pulled(_ uint64, err error)   { c.ends = append(c.ends, err) }
 

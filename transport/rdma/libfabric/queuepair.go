@@ -261,9 +261,7 @@ func (q *QueuePair) take(l rdma.Lane, in transport.Receiver) bool {
 	q.waiting.Add(-1)
 	b := slotBytes(a.slot)
 	header := b[headLen-transport.HeaderLen : headLen : headLen]
-	into := in.Place(header, a.length)
-	copy(into, b[headLen:headLen+a.length])
-	in.Arrived(header, into)
+	in.Receive(header, b[headLen:headLen+a.length])
 	q.fabric.recycle(a.slot)
 	lane.freed.Add(1)
 	if lane.owes(l) {

@@ -24,6 +24,7 @@ type counter struct {
 }
 
 func (c *counter) Place(_ []byte, n int) []byte { return c.buf[:n] }
+func (c *counter) Receive(header, body []byte)  { transport.Receive(c, header, body) }
 func (c *counter) Arrived(_, _ []byte)          { c.n.Add(1) }
 func (c *counter) Pulled(_ uint64, err error) {
 	if err == nil {

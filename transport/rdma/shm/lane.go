@@ -156,7 +156,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	*l.end(l.tail) = end
 	switch {
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
-		copyShort(s.first()[:], body)
+		copy(s.first()[:], body)
 		release.Store64(&s.word, l.lap<<32|counted|uint64(len(body)))
 	case len(body) > wholeLen && !streams:
 		l.grow(s, header, room, body)
@@ -180,17 +180,6 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
-}
-
-// copyShort copies from to to. Most bodies that are so short are one value or two.
-func copyShort(to, from []byte) {
-	if last := len(from) - 8; uint(last) <= 8 && len(to) >= len(from) {
-		first, second := binary.NativeEndian.Uint64(from), binary.NativeEndian.Uint64(from[last:])
-		binary.NativeEndian.PutUint64(to, first)
-		binary.NativeEndian.PutUint64(to[last:], second)
-		return
-	}
-	copy(to, from)
 }
 
 // counts tells whether header is the last one but for its count.
@@ -301,10 +290,6 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 		prefetchBody(next.inline[firstLine:])
 	}
 	l.header = l.slot.header // the peer could change it while in looks at it
-	body := in.Place(l.header[:], n)
-	if len(body) > n {
-		body = body[:n]
-	}
 	room, end := l.slot.inline[:], l.dataHead
 	if n > inlineLen {
 		room, end = l.room(l.head, l.dataHead, n)
@@ -312,9 +297,8 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 			l.fetch(n, end)
 		}
 	}
-	copy(body, room[:n])
 	l.goOn(end)
-	in.Arrived(l.header[:], body)
+	in.Receive(l.header[:], room[:n])
 	return true, true
 }
 
@@ -323,13 +307,9 @@ func (l *recvLane) takeCounted(in transport.Receiver, n int) {
 	prefetchRead(&l.next.word)
 	count := l.header[transport.CountAt:]
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
-	body := in.Place(l.header[:], n)
-	if len(body) > n {
-		body = body[:n]
-	}
-	copyShort(body, l.slot.first()[:n])
+	body := l.slot.first()[:n]
 	l.goOn(l.dataHead)
-	in.Arrived(l.header[:], body)
+	in.Receive(l.header[:], body)
 }
 
 // takePieces is take for a body of n bytes that grows.

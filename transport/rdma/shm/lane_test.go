@@ -29,6 +29,7 @@ type collector struct {
 }
 
 func (c *collector) Place(_ []byte, n int) []byte { return c.buf[:n] }
+func (c *collector) Receive(header, body []byte)  { transport.Receive(c, header, body) }
 func (c *collector) Arrived(header, body []byte) {
 	require.Equal(c.t, c.next, binary.LittleEndian.Uint64(header))
 	for _, b := range body {
@@ -199,6 +200,7 @@ func TestCountedHeaders(t *testing.T) {
 type kept struct{ header, body []byte }
 
 func (k *kept) Place(_ []byte, n int) []byte { return make([]byte, n) }
+func (k *kept) Receive(header, body []byte)  { transport.Receive(k, header, body) }
 func (k *kept) Arrived(header, body []byte)  { k.header, k.body = bytes.Clone(header), body }
 func (k *kept) Pulled(uint64, error)         {}
 

@@ -76,6 +76,7 @@ func (n *node) Place(h []byte, size int) []byte {
 	return n.buf[:size]
 }
 
+func (n *node) Receive(header, body []byte) { transport.Receive(n, header, body) }
 func (n *node) Arrived(h, body []byte) {
 	n.kind = h[0]
 	copy(n.header[:], h)
@@ -270,6 +271,7 @@ type numbered struct {
 
 func (in *numbered) Place(_ []byte, n int) []byte { return in.buf[:n] }
 func (in *numbered) Pulled(uint64, error)         {}
+func (in *numbered) Receive(header, body []byte)  { transport.Receive(in, header, body) }
 func (in *numbered) Arrived(h, body []byte) {
 	i := binary.LittleEndian.Uint64(h[16:])
 	lane := 0
@@ -361,6 +363,7 @@ type caught struct {
 }
 
 func (c *caught) Place(_ []byte, n int) []byte { return c.ticket[:n] }
+func (c *caught) Receive(header, body []byte)  { transport.Receive(c, header, body) }
 func (c *caught) Arrived(_, _ []byte)          { c.n++ }
 func (c *caught) Pulled(_ uint64, err error)   { c.ends = append(c.ends, err) }
 
