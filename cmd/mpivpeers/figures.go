@@ -37,8 +37,8 @@ type row struct {
 }
 
 // tabulate makes the tables of what was recorded, in the order in which it ran.
-// ours is the id of the contender that is compared with the others.
-func tabulate(records []record, ours string) []table {
+// whos are the contenders' ids, in the tables' order, and ours the one that is compared with the others.
+func tabulate(records []record, whos []string, ours string) []table {
 	var order []string
 	bySetting := map[string][]record{}
 	for _, r := range records {
@@ -52,19 +52,31 @@ func tabulate(records []record, ours string) []table {
 	for _, key := range order {
 		of := bySetting[key]
 		for column, m := range of[0].metrics {
-			tables = append(tables, makeTable(of, m, column, ours))
+			tables = append(tables, makeTable(of, m, column, whos, ours))
 		}
 	}
 	return tables
 }
 
-func makeTable(records []record, m metric, column int, ours string) table {
+// contestants are who ran, in their order.
+func contestants(records []record) (whos []string) {
+	for _, r := range records {
+		if !slices.Contains(whos, r.who) {
+			whos = append(whos, r.who)
+		}
+	}
+	return whos
+}
+
+func makeTable(records []record, m metric, column int, whos []string, ours string) table {
 	t := table{setting: records[0].setting, metric: m, failed: map[string]int{}}
 	figures := map[int]map[string]map[int]float64{} // by size, contender, round
-	for _, r := range records {
-		if !slices.Contains(t.whos, r.who) {
-			t.whos = append(t.whos, r.who)
+	for _, who := range whos {
+		if slices.ContainsFunc(records, func(r record) bool { return r.who == who }) {
+			t.whos = append(t.whos, who)
 		}
+	}
+	for _, r := range records {
 		if r.err != nil {
 			t.failed[r.who]++
 			continue

@@ -56,10 +56,10 @@ func TestTabulate(t *testing.T) {
 		return record{twoFigures, round, who, outcome{points: []point{{8, figures}}}}
 	}
 	tables := tabulate([]record{
-		run(1, "mpiv", 10, 100), run(1, "mpich", 20, 50),
+		run(1, "mpich", 20, 50), run(1, "mpiv", 10, 100),
 		run(2, "mpiv", 30, 300), {twoFigures, 2, "mpich", outcome{err: errors.New("broke")}},
 		{oneFigure, 1, "mpiv", outcome{points: []point{{8, []float64{1}}, {0, []float64{2}}}}},
-	}, "mpiv")
+	}, []string{"mpiv", "openmpi", "mpich"}, "mpiv")
 
 	require.Len(t, tables, 3, "one for each metric of a setting")
 	require.Equal(t, "bandwidth", tables[0].metric.name)

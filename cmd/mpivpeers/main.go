@@ -261,7 +261,7 @@ func race(ctx context.Context, r runner, contenders []contender, settings []sett
 func (o options) publish(h heading, records []record, out io.Writer) error {
 	enough, left := toCompare(records, o.rounds)
 	h.left = left
-	tables := tabulate(enough, h.ours)
+	tables := tabulate(enough, contestants(records), h.ours)
 	plots := map[string]string{}
 	for _, t := range tables {
 		drawn, err := writePlot(o.out, t, h.names)

@@ -62,7 +62,7 @@ func TestReport(t *testing.T) {
 		rounds: 3, ours: "mpiv", names: map[string]string{"mpiv": "mpiv", "openmpi": "Open MPI", "mpich": "MPICH"},
 	}
 	records := someRecords()
-	tables := tabulate(records, "mpiv")
+	tables := tabulate(records, contestants(records), "mpiv")
 	var page strings.Builder
 	require.NoError(t, writeReport(&page, h, tables, records, map[string]string{tables[0].plotName(): tables[0].plotName()}))
 	golden(t, "report.md", page.String())
