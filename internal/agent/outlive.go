@@ -477,8 +477,8 @@ func (a *Agent) abdicate() {
 	if a.feeding != nil {
 		a.feeding.give(0, true)
 	}
+	a.spool.close() // before those who show it go: nobody may be told that what is left here was taken
 	a.head.close()
-	a.spool.close()
 	if a.typing != nil {
 		a.typing.close()
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -97,8 +98,13 @@ func (w *printer) print(x printed) {
 	if x.stderr {
 		s = x.p.streams[1]
 	}
-	if !s.broken.Load() && s.passUpTo(x.data, x.end) != nil {
-		s.broken.Store(true)
+	if !s.broken.Load() {
+		switch err := s.passUpTo(x.data, x.end); {
+		case errors.Is(err, errNotKept):
+			return // its agent sends it to the next head
+		case err != nil:
+			s.broken.Store(true)
+		}
 	}
 	w.took(x)
 	w.r.tell(control.ToAgent{Taken: &control.Taken{Process: x.p.index, Stderr: x.stderr, Bytes: len(x.data), Broken: s.broken.Load()}})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"io"
 	"sync"
 
@@ -16,7 +17,6 @@ type spool struct {
 	texts   []control.Text
 	bytes   int
 	sent    int // of texts: they are on their way to who shows them
-	passed  int // of these: he has them, whatever becomes of this process
 	gone    int // texts that are no more
 	shows   *front
 	dropped int64 // bytes that went
@@ -33,10 +33,17 @@ func newSpool() *spool {
 	return s
 }
 
-// add keeps t, whose data it copies.
-func (s *spool) add(t control.Text) {
+// errNotKept says that a text is neither shown nor kept: the next head is to have it.
+var errNotKept = errors.New("another head shows the output")
+
+// add keeps t, whose data it copies. While somebody shows what there is, it waits until he has
+// shown t: who is told that it was taken forgets it, so it must not be on its way alone.
+func (s *spool) add(t control.Text) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errNotKept
+	}
 	t.Data = append([]byte(nil), t.Data...)
 	s.texts = append(s.texts, t)
 	s.bytes += len(t.Data)
@@ -48,10 +55,13 @@ func (s *spool) add(t control.Text) {
 		s.gone++
 	}
 	s.room.Broadcast()
-	// Who is told that it was taken forgets it, so it must not be here alone.
-	for s.shows != nil && !s.closed && s.gone+s.passed < own {
+	for s.shows != nil && !s.closed && s.gone < own {
 		s.room.Wait()
 	}
+	if s.gone < own && s.closed {
+		return errNotKept
+	}
+	return nil
 }
 
 // next waits for what f is to show next; false: it shows no more, or all is shown and the
@@ -59,10 +69,6 @@ func (s *spool) add(t control.Text) {
 func (s *spool) next(f *front) (t control.Text, dropped int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shows == f && s.passed != s.sent { // who asks has sent those
-		s.passed = s.sent
-		s.room.Broadcast()
-	}
 	for s.shows == f && !s.closed && s.sent == len(s.texts) && !(s.ended && len(s.texts) == 0) {
 		s.room.Wait()
 	}
@@ -87,7 +93,6 @@ func (s *spool) shown(f *front, n int) {
 		s.texts[0] = control.Text{}
 		s.texts = s.texts[1:]
 		s.sent--
-		s.passed = max(s.passed-1, 0)
 		s.gone++
 	}
 	s.room.Broadcast()
@@ -104,7 +109,7 @@ func (s *spool) show(f, old *front) {
 	if s.shows != nil {
 		s.shows.end()
 	}
-	s.shows, s.sent, s.passed = f, 0, 0
+	s.shows, s.sent = f, 0
 	s.room.Broadcast()
 }
 
@@ -140,8 +145,7 @@ type spooled struct {
 }
 
 func (w spooled) Write(p []byte) (int, error) {
-	w.spool.add(control.Text{Stderr: w.stderr, Data: p})
-	return len(p), nil
+	return len(p), w.spool.add(control.Text{Stderr: w.stderr, Data: p})
 }
 
 // An outlet is the output of a process.
@@ -153,8 +157,7 @@ type outlet struct {
 
 // Write is called with the stream's screen held.
 func (w outlet) Write(p []byte) (int, error) {
-	w.spool.add(control.Text{Stderr: w.stderr, Process: w.process, End: w.of.end, Data: p})
-	return len(p), nil
+	return len(p), w.spool.add(control.Text{Stderr: w.stderr, Process: w.process, End: w.of.end, Data: p})
 }
 
 var _ io.Writer = outlet{}

@@ -232,6 +232,9 @@ func (l *link) forsake(b *Box) {
 		in.stream, in.arrival = nil, nil // of which the rest is yet written into the memory
 		l.lags()
 	}
+	if l.last != nil && l.last.box == b {
+		l.last = nil // it would hold on to all that the rank has left here
+	}
 }
 
 // endStream empties the log of a stream whose rank has left, and has the link count its messages.

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+)
+
+// Who has written something is told that it was taken when it was shown, or is kept for a user who
+// is not there; not when this head ends before.
+func TestSpoolTakesWhatIsShownOrKept(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then func(s *spool, f *front)
+		want error
+	}{
+		"shown": {func(s *spool, f *front) {
+			s.next(f)
+			s.shown(f, 1)
+		}, nil},
+		"its user leaves": {func(s *spool, f *front) {
+			s.next(f)
+			s.show(nil, f)
+		}, nil},
+		"the head ends while it is on its way": {func(s *spool, f *front) {
+			s.next(f)
+			s.close()
+		}, errNotKept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, f := newSpool(), someFront()
+				s.show(f, nil)
+				took := make(chan error, 1)
+				go func() { took <- s.add(control.Text{Data: []byte("text")}) }()
+				synctest.Wait()
+				require.Empty(t, took, "nobody has shown it")
+				tt.then(s, f)
+				require.Equal(t, tt.want, <-took)
+			})
+		})
+	}
+}
+
+func TestSpoolOfAHeadThatHasEndedTakesNothing(t *testing.T) {
+	s := newSpool()
+	require.NoError(t, s.add(control.Text{Data: []byte("kept")}), "nobody shows it yet")
+	s.close()
+	require.Equal(t, errNotKept, s.add(control.Text{Data: []byte("late")}))
+}
+
+func someFront() *front {
+	c, _ := net.Pipe()
+	return &front{conn: &patient{Conn: tls.Client(c, nil)}, over: make(chan struct{})}
+}
