@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -179,7 +180,7 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 			v.show(*m.Text)
 			from.Send(control.FromFront{Shown: &control.Shown{N: 1}})
 		case m.Voters != nil:
-			v.pass.Voters = m.Voters.Voters
+			v.look(m.Voters.Voters)
 		case m.Taken != nil:
 			v.mu.Lock()
 			v.taken += int64(m.Taken.Bytes)
@@ -189,6 +190,18 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 			return m.Ended.Code, true
 		}
 	}
+}
+
+// look is told where to look for the next head: there first, and then where it was before, as who
+// says this may be cut off from those who have elected another already.
+func (v *Viewer) look(voters []control.Voter) {
+	voters = slices.Clone(voters)
+	for _, w := range v.pass.Voters {
+		if !slices.ContainsFunc(voters, func(x control.Voter) bool { return x.Agent == w.Agent }) {
+			voters = append(voters, w)
+		}
+	}
+	v.pass.Voters = voters
 }
 
 // show shows what was not shown before.

@@ -226,6 +226,7 @@ func (d *deputy) serve() {
 
 // heed does what the head says until the connection ends.
 func (d *deputy) heed(l *line) {
+	l.conn.missed = func() { d.office.ask(l) }
 	l.conn.excuse = func() bool { return d.office.bears(l) }
 	l.conn.wait(d.boot.Silence)
 	d.office.line.Store(l)
@@ -262,7 +263,7 @@ func (d *deputy) beat() {
 
 // quit ends the connection and says why, if that can be said.
 func (d *deputy) quit(reason string) {
-	d.office.end()
+	d.office.without()
 	d.books.quit(reason)
 }
 
@@ -292,9 +293,14 @@ func (d *deputy) leave() {
 	if d.crew != nil {
 		d.crew.close()
 	}
-	d.launches.close()
+	var launched []int
+	if d.office.goesOn.Load() {
+		launched = d.launches.leave()
+	} else {
+		d.launches.close()
+	}
 	d.wg.Wait()
-	endOrphans()
+	endOrphans(launched...)
 }
 
 // say tells the first agent something. If that cannot be, its connection has

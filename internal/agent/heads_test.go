@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,6 +119,53 @@ func TestHeadKilled(t *testing.T) {
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 	require.Contains(t, errs.String(), "leads the job from now on")
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
+}
+
+// The agent that leads is stopped for so long that another leads. It has no place in the job when it goes on, and
+// leaves; the agents that it started stay.
+func TestHeadStoppedForAWhile(t *testing.T) {
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose, j.Options.Snapshot = time.Second, true, 20*time.Millisecond
+	_, first, code := outliving(t, j, out, errs)
+	errs.await(t, "is known to 3 agents", 1)
+	out.await(t, "begins in turn 0", 3)
+	require.NoError(t, first.Process.Signal(syscall.SIGSTOP))
+	errs.await(t, "rank 0 goes on in process", 1)
+	require.NoError(t, first.Process.Signal(syscall.SIGCONT))
+	left := make(chan struct{})
+	go func() { first.Wait(); close(left) }()
+	select {
+	case <-left:
+	case <-time.After(5 * time.Second):
+		t.Errorf("the agent of which others say that it is dead is still there: %s", errs)
+	}
+	select {
+	case c := <-code:
+		t.Errorf("the job has ended with %d while it was to go on: %s", c, errs)
+	default:
+	}
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, out.String(), result(3))
+	require.Equal(t, 1, strings.Count(errs.String(), "leads the job from now on"), "%s", errs)
+	require.NotContains(t, errs.String(), "rank 1 goes on from", "its host is still there")
+}
+
+// Who shows a job looks for its head where the last one said, and then where others said before: a head that is
+// cut off may say that it is alone.
+func TestWhereAViewerLooks(t *testing.T) {
+	voters := func(agents ...int) (all []control.Voter) {
+		for _, i := range agents {
+			all = append(all, control.Voter{Agent: i})
+		}
+		return all
+	}
+	v := &Viewer{pass: control.Pass{Voters: voters(1)}}
+	v.look(voters(1, 2, 3))
+	require.Equal(t, voters(1, 2, 3), v.pass.Voters)
+	v.look(voters(1))
+	require.Equal(t, voters(1, 2, 3), v.pass.Voters)
+	v.look(voters(4, 3, 2))
+	require.Equal(t, voters(4, 3, 2, 1), v.pass.Voters)
 }
 
 // A head whose host is drained has another lead, and is a deputy like others from then on.

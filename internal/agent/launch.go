@@ -299,6 +299,17 @@ func (l *launcher) close() {
 	<-over
 }
 
+// leave has the commands go on: what they have started outlives this agent. It returns them.
+func (l *launcher) leave() (pids []int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for cmd := range l.running {
+		pids = append(pids, cmd.Process.Pid)
+	}
+	return pids
+}
+
 // Write and String make a tail take what a command says.
 func (t *tail) Write(p []byte) (int, error) { t.add(p); return len(p), nil }
 

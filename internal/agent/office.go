@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/ledger"
 )
 
 // An office is a deputy's part in who leads the job, where the job outlives its head: it
@@ -22,11 +24,14 @@ type office struct {
 
 	line atomic.Pointer[line] // to the head; nil: there is none
 
+	goesOn atomic.Bool // the job does, or may, without this agent
+
 	mu      sync.Mutex // guards what follows
 	voters  []control.Voter
 	hosts   map[int]string // by process
 	replica *replica       // nil: this agent does not vote
 	agent   *Agent         // nil: the head is not here
+	draft   *ledger.State  // that of the first head, if that led no more before others had it; nil: there is none
 	closed  bool
 
 	term    uint64 // of the last head; owned by the deputy's serve
@@ -124,6 +129,8 @@ func (s *office) watch(r *replica) {
 				s.sit(next)
 			case errors.Is(err, errEmpty):
 				s.yield(r)
+			default: // another may be able to
+				r.raft.LeadershipTransfer()
 			}
 		}
 	}
@@ -158,8 +165,14 @@ func (a *Agent) given(term uint64) bool {
 	}
 }
 
-// end is told that the job has ended for this agent.
+// end is told that the job has ended.
 func (s *office) end() { s.stop() }
+
+// without is told that this agent leaves the job.
+func (s *office) without() {
+	s.goesOn.Store(s.d.boot.Outlive)
+	s.stop()
+}
 
 // close leaves the elections. It waits.
 func (s *office) close() {
@@ -235,6 +248,29 @@ func (s *office) ear(agent int) *patient {
 	return a.head.ear(agent)
 }
 
+// ask asks the head of l, of which nothing was heard for a while, over another connection whether it is
+// there and still leads, if this agent votes.
+func (s *office) ask(l *line) {
+	if l.conn.heard() < s.d.boot.Silence/3 || l.head == s.d.boot.Agent {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.voters, func(v control.Voter) bool { return v.Agent == l.head })
+	if at < 0 || s.replica == nil || s.closed {
+		return
+	}
+	head := s.voters[at]
+	s.wg.Go(func() {
+		ctx, stop := context.WithTimeout(s.ctx, s.d.boot.Silence)
+		defer stop()
+		if other, _ := s.try(ctx, head, l.term); other != nil {
+			other.conn.Close()
+			l.conn.answered.Store(time.Now().UnixNano())
+		}
+	})
+}
+
 // bears tells whether to go on with the head of l, of which nothing was heard: it may be
 // cut off for a short while, and no other could take its place, or none has been elected.
 func (s *office) bears(l *line) bool {
@@ -245,7 +281,7 @@ func (s *office) bears(l *line) bool {
 	return s.elected == nil && l.conn.heard() < s.d.boot.Silence+2*reachedAgain
 }
 
-// next finds the head, and tells it all. Nil: the job has ended.
+// next finds the head, and tells it all. Nil: the job has ended, or goes on without this agent.
 func (s *office) next() *line {
 	if !s.d.boot.Outlive {
 		return nil
@@ -269,6 +305,7 @@ func (s *office) next() *line {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+	s.without() // there are too few who decide, or it is this host that is cut off from them
 	return nil
 }
 
@@ -276,19 +313,24 @@ func (s *office) next() *line {
 // answer, and another may be elected meanwhile; those that are slow are asked for longer later.
 func (s *office) quick() time.Duration { return max(s.d.boot.Silence/3, 100*time.Millisecond) }
 
-// find asks all voters which of them is the head, of that term at least; nil: none, for now.
+// find asks all voters which of them is the head, of that term at least; nil: none, for now. If most
+// of them refuse this agent, it was declared dead, and has nothing to look for.
 func (s *office) find(term uint64, patience time.Duration) *line {
 	s.mu.Lock()
 	voters := slices.Clone(s.voters)
 	s.mu.Unlock()
 	ctx, stop := context.WithTimeout(s.ctx, patience)
 	defer stop()
-	found := make(chan *line)
+	type answer struct {
+		line *line
+		err  error
+	}
+	found := make(chan answer)
 	for _, v := range voters {
 		s.wg.Go(func() {
-			l := s.try(ctx, v, term)
+			l, err := s.try(ctx, v, term)
 			select {
-			case found <- l:
+			case found <- answer{l, err}:
 			case <-ctx.Done():
 				if l != nil {
 					l.conn.Close()
@@ -296,29 +338,50 @@ func (s *office) find(term uint64, patience time.Duration) *line {
 			}
 		})
 	}
+	refused := 0
 	for range voters {
 		select {
-		case l := <-found:
-			if l != nil {
-				return l
+		case a := <-found:
+			if a.line != nil {
+				return a.line
+			}
+			if errors.Is(a.err, errRefused) {
+				refused++
 			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
+	if refused > len(voters)/2 {
+		s.without()
+	}
 	return nil
 }
 
-// try connects to a voter; nil if it is not the head of that term, or a later one.
-func (s *office) try(ctx context.Context, v control.Voter, term uint64) *line {
+// errNoHead: a voter is not the head; errRefused: it does not take this agent for one of the job's.
+var (
+	errNoHead  = errors.New("it does not lead the job")
+	errRefused = errors.New("it does not accept this agent")
+)
+
+// try connects to a voter, which is the head of that term, or a later one.
+func (s *office) try(ctx context.Context, v control.Voter, term uint64) (*line, error) {
 	c, err := dialAgent(ctx, s.d.identity, control.ProtocolHead, v)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	l := newLine(c, v.Agent)
-	if l.admitted(ctx) != nil || l.term < term {
-		c.Close()
-		return nil
+	err = l.admitted(ctx)
+	var alert *net.OpError
+	switch {
+	case errors.As(err, &alert) && alert.Op == "remote error": // of TLS, whose other end knows our certificate only now
+		err = errRefused
+	case err == nil && l.term < term:
+		err = errNoHead
 	}
-	return l
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return l, nil
 }

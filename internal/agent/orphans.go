@@ -22,11 +22,11 @@ func Adopt() error {
 }
 
 // endOrphans kills the children of this process, and theirs as they become
-// ours. Those that are about to end by themselves are given a moment.
-func endOrphans() {
+// ours, but for some. Those that are about to end by themselves are given a moment.
+func endOrphans(but ...int) {
 	patience := time.Now().Add(drainTime)
 	for {
-		orphans := children()
+		orphans := slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(but, pid) })
 		if len(orphans) == 0 {
 			return
 		}

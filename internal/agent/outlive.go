@@ -364,7 +364,7 @@ func (a *Agent) found(r *replica) {
 			if a.deposed != nil {
 				return
 			}
-			a.replicate(r, false)
+			a.replicate(r)
 			a.agreed(func() { a.detail("what the head decides is known to %d agents from now on", len(a.voters)) })
 		})
 	})
@@ -466,6 +466,7 @@ func (a *Agent) sayOver() {
 
 // abdicate ends a head that was deposed. The job goes on without it.
 func (a *Agent) abdicate() {
+	a.deputy.office.keep(a.pen)
 	for t := range a.timers {
 		t.Stop()
 	}

@@ -21,6 +21,7 @@ type pen struct {
 	queue   *writings     // nil before there are other voters
 	changes chan []change // of who votes
 	term    uint64        // in which this head was elected
+	known   bool          // what was written before there was a queue is
 }
 
 // A writing is entries on their way to being agreed on.
@@ -115,16 +116,38 @@ func (a *Agent) wasAgreed(upTo uint64) {
 }
 
 // replicate has what is written agreed on by voters from now on, beginning with all that
-// was, unless they have it.
-func (a *Agent) replicate(r *replica, known bool) {
+// was, unless it is known to them.
+func (a *Agent) replicate(r *replica) {
 	p := a.pen
 	p.queue, p.changes = &writings{more: make(chan struct{}, 1)}, make(chan []change, votersMost)
 	a.wg.Go(func() { a.revote(r, p.changes) })
 	p.term = r.raft.CurrentTerm()
 	a.wg.Go(func() { a.agree(r, p.queue) })
-	if !known {
+	if !p.known {
 		p.queue.add(writing{batch{Whole: p.State.Snapshot()}, p.Again()})
+		a.agreed(func() { p.known = true })
 	}
+}
+
+// keep keeps what the first head wrote for the case that nobody else has it.
+func (s *office) keep(p *pen) {
+	if p.known {
+		return
+	}
+	draft := new(ledger.State)
+	if err := draft.Restore(p.State.Snapshot()); err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // it was made by the same
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draft = draft
+}
+
+// drafted is that; nil: there is none.
+func (s *office) drafted() *ledger.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draft
 }
 
 // leadTime is how long the first election may take without a word.

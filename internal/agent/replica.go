@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -78,7 +79,10 @@ func newReplica(agent int, own *identity.Identity, door *buddies, ear func(agent
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	r.trans = &speech{NetworkTransport: raft.NewNetworkTransport(layer{r, voterAddress(voters[at])}, 2, max(silence, agreeTime), io.Discard), ear: ear, silence: silence, over: r.ctx.Done()}
+	r.trans = &speech{ear: ear, silence: silence, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: layer{r, voterAddress(voters[at])}, MaxPool: 2, Timeout: max(silence, agreeTime), Logger: hclog.NewNullLogger(),
+		MaxRPCsInFlight: 1, // no pipelines: one whose answers end keeps who sends into it, and Shutdown, for ever
+	})}
 	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	if first {
 		var servers []raft.Server

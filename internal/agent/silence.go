@@ -29,6 +29,11 @@ type patient struct {
 	at      atomic.Int64  // Unix time in ns: when something came last
 	crawl   crawl
 
+	// answered is when the other end was last seen to be there by another connection, as Unix time in ns:
+	// what a short cut has held up TCP tries again after waits that it doubles, up to a second, and another
+	// short cut may be just then; who connects anew waits for nothing.
+	answered atomic.Int64
+
 	// elsewhere is when something of the other end's host came to processes on others, last, as Unix
 	// time in ns: its link may be full. Nil: that is not known.
 	elsewhere *atomic.Int64
@@ -61,7 +66,8 @@ func (c *patient) wasElsewhere() time.Duration {
 
 // sign tells whether there was a sign of life after a time, or of what may hold it up.
 func (c *patient) sign(since time.Time) bool {
-	return c.at.Load() > since.UnixNano() || c.heard() < control.AlivePatient && (c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
+	return c.at.Load() > since.UnixNano() || c.heard() < control.AlivePatient &&
+		(c.answered.Load() > since.UnixNano() || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
 }
 
 // A silent is for how long nothing was heard.
@@ -81,7 +87,8 @@ func (c *patient) Read(b []byte) (int, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		excused := c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/patientWaits || c.excuse != nil && c.excuse()
+		answered := time.Since(time.Unix(0, c.answered.Load())) < c.silence
+		excused := answered || c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/patientWaits || c.excuse != nil && c.excuse()
 		if quiet >= control.AlivePatient || !excused {
 			return 0, silent(quiet)
 		}
@@ -163,20 +170,17 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
-	var answered atomic.Int64 // Unix time in ns: when it last did
 	r.ear.missed = func() {
 		h.lookWhetherCutOff()
 		if len(door.Addrs) > 0 && r.ear.heard() > silence/3 {
 			asking.Go(func() {
 				if h.asks(ctx, door) {
-					answered.Store(time.Now().UnixNano())
+					r.ear.answered.Store(time.Now().UnixNano())
 				}
 			})
 		}
 	}
-	r.ear.excuse = func() bool {
-		return h.wasCutOff() || time.Since(time.Unix(0, answered.Load())) < silence
-	}
+	r.ear.excuse = h.wasCutOff
 	r.ear.wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,10 +218,8 @@ func (h *head) slowest() (rtt time.Duration) {
 	return rtt
 }
 
-// asks asks an agent, over a connection of its own, whether it is there. What a short cut has
-// held up TCP tries again after waits that it doubles, up to a second, and another short cut
-// may be just then; who connects anew waits for nothing. Nothing is said: that it answers as
-// nobody else could is all.
+// asks asks an agent, over a connection of its own, whether it is there. Nothing is said: that
+// it answers as nobody else could is all.
 func (h *head) asks(ctx context.Context, door control.Voter) bool {
 	ctx, stop := context.WithTimeout(ctx, h.a.job.Silence)
 	defer stop()

@@ -21,6 +21,7 @@ func TestSilence(t *testing.T) {
 	const silence = time.Second
 	for name, c := range map[string]struct {
 		excused time.Duration // until when there is an excuse; 0: there is never
+		seen    time.Duration // when it answers over another connection; 0: never
 		speaks  time.Duration // when something comes; 0: never
 		most    time.Duration // when the read ends
 	}{
@@ -29,6 +30,7 @@ func TestSilence(t *testing.T) {
 		"too late":                   {speaks: 1100 * time.Millisecond, most: silence},
 		"excused":                    {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
 		"excused, something comes":   {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
+		"seen by another way":        {seen: 600 * time.Millisecond, most: 600*time.Millisecond + silence},
 		"nobody is excused for ever": {excused: time.Hour, most: control.AlivePatient},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,6 +51,9 @@ func TestSilence(t *testing.T) {
 					p.excuse = func() bool { return time.Since(begun) < c.excused }
 				}
 				p.wait(silence)
+				if c.seen > 0 {
+					time.AfterFunc(c.seen, func() { p.answered.Store(time.Now().UnixNano()) })
+				}
 				if c.speaks > 0 {
 					time.AfterFunc(c.speaks, func() { speaker.Write([]byte{7}) })
 				}

@@ -81,5 +81,9 @@ func TestSignsOfLifeAreRelayed(t *testing.T) {
 		ear.at.Store(time.Now().UnixNano() + 1)
 		s.relay(led{"2"})
 		require.Len(t, told, 2)
+		time.Sleep(100 * time.Millisecond)
+		ear.answered.Store(time.Now().UnixNano())
+		s.relay(led{"2"})
+		require.Len(t, told, 3, "it answered over another connection")
 	})
 }

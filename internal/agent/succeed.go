@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,15 +16,21 @@ import (
 )
 
 // A new head knows the ledger. What is not in it the deputies say: when all have that are
-// not lost, or have had their time, the head tells what may not have been heard of the one
+// not lost, or have had their time, which is longer for who is seen to be there, the head tells what may not have been heard of the one
 // before, looks at what has happened meanwhile, and goes on.
 
 // A reconvention is that time.
 type reconvention struct {
 	came   map[*host]returned
-	silent *host         // that of the head before, which had the silence already; nil: it had not
-	time   time.Duration // that all have
-	then   []func()      // to be done after it
+	silent *host               // that of the head before, which had the silence already; nil: it had not
+	time   time.Duration       // that all have
+	since  time.Time           // when it began
+	waits  int                 // tenths of the time that have passed
+	there  map[*host]time.Time // when one of those who had not come yet was seen to be there
+	then   []func()            // to be done after it
+
+	over context.Context // ends with it
+	end  context.CancelFunc
 }
 
 // returned is a deputy that is there again, and waits to be listened to.
@@ -38,8 +45,11 @@ var errEmpty = errors.New("the ledger is empty")
 // succeed makes the head of the job in d's process from the ledger.
 func succeed(d *deputy, r *replica) (*Agent, error) {
 	state := r.snapshot()
-	if state.Job == nil {
-		return nil, errEmpty
+	known := state.Job != nil
+	if !known {
+		if state = d.office.drafted(); state == nil {
+			return nil, errEmpty
+		}
 	}
 	var p plan
 	if err := json.Unmarshal(state.Job.Plan, &p); err != nil {
@@ -72,7 +82,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 	}
 	a.first = len(state.Job.Processes)
 	a.publish()
-	a.pen = &pen{Pen: ledger.NewPen(state)}
+	a.pen = &pen{Pen: ledger.NewPen(state), known: known}
 	a.openDoor(r.raft.CurrentTerm())
 	go a.lead(r)
 	return a, nil
@@ -81,15 +91,60 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 // lead is the life of the job under a head that was elected.
 func (a *Agent) lead(r *replica) {
 	defer close(a.ended)
-	a.replicate(r, true)
+	a.replicate(r)
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond)}
+	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	a.back.over, a.back.end = context.WithCancel(context.Background())
+	defer a.back.end()
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
 		a.back.time = max(a.job.Silence, control.AlivePatient)
 	}
-	a.after(a.back.time, a.reconvene)
+	a.after(a.back.time/patientWaits, a.await)
 	a.live()
+}
+
+// await waits on for those who are to come back, a tenth of their time at a time: who was itself
+// stopped, or starved, for so long has not waited. Who has not come after some of it is asked whether
+// it is there, and has more time if so; and without most of those who vote nothing could be decided.
+func (a *Agent) await() {
+	switch {
+	case a.back == nil:
+	case a.waitsOn():
+		a.after(a.back.time/patientWaits, a.await)
+	default:
+		a.reconvene()
+	}
+}
+
+// waitsOn is the end of one such wait: it tells whether there is to be another.
+func (a *Agent) waitsOn() bool {
+	b := a.back
+	b.waits++
+	for _, h := range a.hosts {
+		if door := a.voterOf(h.index); b.waits > patientWaits/3 && b.silent != nil && a.awaits(h) && len(door.Addrs) > 0 {
+			a.wg.Go(func() {
+				if a.head.asks(b.over, door) {
+					a.post(func() { b.there[h] = time.Now() })
+				}
+			})
+		}
+	}
+	voters := 0
+	for _, i := range a.voters {
+		if _, came := b.came[a.hosts[i]]; came {
+			voters++
+		}
+	}
+	there := func(h *host) bool { return a.awaits(h) && time.Since(b.there[h]) < b.time }
+	more := voters <= len(a.voters)/2 || slices.ContainsFunc(a.hosts, there)
+	return b.waits < patientWaits || more && time.Since(b.since) < control.AlivePatient
+}
+
+// awaits tells whether the agent of h is to come back.
+func (a *Agent) awaits(h *host) bool {
+	_, came := a.back.came[h]
+	return !came && !h.lost && len(h.processes) > 0
 }
 
 // recall makes of the ledger what the head knows.
@@ -182,7 +237,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: says.Joined.PID, Cores: says.Joined.Cores, Address: there}})
 	waits := false
 	for _, h := range a.hosts {
-		if _, came := a.back.came[h]; came || h.lost || len(h.processes) == 0 {
+		if !a.awaits(h) {
 			continue
 		}
 		if h != a.back.silent {
@@ -191,7 +246,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		waits = true
 	}
 	if waits {
-		a.after(a.back.time/voterTurns, a.reconvene)
+		a.back.waits = max(a.back.waits, patientWaits-patientWaits/voterTurns)
 		return
 	}
 	a.reconvene()
@@ -203,6 +258,7 @@ func (a *Agent) reconvene() {
 		return
 	}
 	came, then := a.back.came, a.back.then
+	a.back.end()
 	a.back = nil
 	defer func() { // in the order in which they came: the last front is the one that is there
 		for _, f := range then {

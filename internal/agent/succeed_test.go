@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,4 +68,57 @@ func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
 	a.first, a.ready = len(job.Processes), 2 // by what the deputies say
 	a.mixed()
 	require.False(t, a.ending)
+}
+
+// What the first head wrote is kept if it leads no more before others have it.
+func TestDraftOfTheFirstHead(t *testing.T) {
+	state := new(ledger.State)
+	require.NoError(t, state.Apply(ledger.Entry{Job: &ledger.Job{Name: "j", Hosts: []string{"a"}}}))
+	for _, known := range []bool{true, false} {
+		s := new(office)
+		require.Nil(t, s.drafted())
+		s.keep(&pen{Pen: ledger.NewPen(state), known: known})
+		if known {
+			require.Nil(t, s.drafted(), "others have it: what it says may have changed")
+			continue
+		}
+		require.Equal(t, "j", s.drafted().Job.Name)
+	}
+}
+
+// A new head waits for agents that are seen to be there, and for most of those who vote, but for nobody for ever.
+func TestWhoIsWaitedFor(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		come, seen []int // hosts
+		most       time.Duration
+	}{
+		"one is lost":               {come: []int{1, 2}, most: silence},
+		"one is seen":               {come: []int{1, 2}, seen: []int{0}, most: control.AlivePatient},
+		"two are seen":              {come: []int{1}, seen: []int{0, 2}, most: control.AlivePatient},
+		"most have not come":        {come: []int{1}, most: control.AlivePatient},
+		"one that does not vote is": {come: []int{0, 1, 2}, most: silence},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAgent(Job{})
+				a.voters = []int{0, 1, 2}
+				for i := range 4 {
+					a.hosts = append(a.hosts, &host{index: i, processes: []int{i}})
+				}
+				ctx, end := context.WithCancel(t.Context())
+				a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, time: silence, since: time.Now(), over: ctx, end: end}
+				for _, i := range c.come {
+					a.back.came[a.hosts[i]] = returned{}
+				}
+				begun := time.Now()
+				for ; a.waitsOn(); time.Sleep(silence / patientWaits) {
+					for _, i := range c.seen {
+						a.back.there[a.hosts[i]] = time.Now()
+					}
+				}
+				require.InDelta(t, c.most, time.Since(begun), float64(silence/5))
+			})
+		})
+	}
 }
