@@ -66,6 +66,7 @@ func (tr *trial) killAgent(host string) {
 }
 
 func TestHostAdded(t *testing.T) {
+	t.Parallel()
 	for _, survive := range []string{"moves", "crashes"} {
 		t.Run(survive, func(t *testing.T) {
 			tr := tryOn(t, survive, nil)
@@ -87,6 +88,7 @@ func TestHostAdded(t *testing.T) {
 
 // What was moved to a host that was added goes on when another is lost, and that one itself.
 func TestHostsLostAfterOneWasAdded(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []string{"b", "c"} {
 		t.Run(lost, func(t *testing.T) {
 			tr := tryOn(t, "crashes", func(j *Job) { j.Spares = 2 })
@@ -105,6 +107,7 @@ func TestHostsLostAfterOneWasAdded(t *testing.T) {
 
 // One that cannot be added is told who asked, in one sentence, and the job goes on.
 func TestHostsThatCannotBeAdded(t *testing.T) {
+	t.Parallel()
 	tr := tryOn(t, "crashes", func(j *Job) { j.Spares, j.Programs[0].Env = 1, append(j.Programs[0].Env, envDo+"=slower turns") })
 	lines := func(script string) []string { return []string{"sh", "-c", script, "sh"} }
 	for _, c := range []struct {
@@ -150,6 +153,7 @@ func TestHostsThatCannotBeAdded(t *testing.T) {
 }
 
 func TestJobsThatTakeNoMoreHosts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, survive string
 		set           func(j *Job)
@@ -173,6 +177,7 @@ func TestJobsThatTakeNoMoreHosts(t *testing.T) {
 
 // A host that was lost is added again: it is another, in quarantine, until it is uncordoned.
 func TestHostAddedAgain(t *testing.T) {
+	t.Parallel()
 	tr := tryOn(t, "crashes", func(j *Job) { j.Spares = 2 })
 	tr.saved()
 	_, err := tr.order("add", "b")
@@ -196,6 +201,7 @@ func TestHostAddedAgain(t *testing.T) {
 
 // Who watches a job sees the host that was added.
 func TestHostAddedIsAnEvent(t *testing.T) {
+	t.Parallel()
 	tr := tryOn(t, "moves", nil)
 	_, err := tr.order("add", "c")
 	require.NoError(t, err)
@@ -212,11 +218,13 @@ func TestHostAddedIsAnEvent(t *testing.T) {
 
 // The head knows of a host that was added by the one before it.
 func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		hosts int
 	}{{"it led among three", 3}, {"it leads among three now", 2}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			j, out, errs := lossy(t, "slower turns", c.hosts, 3, 0)
 			j.Silence, j.Verbose, j.Options.Snapshot = 2*time.Second, true, 20*time.Millisecond
 			dir, first, code := outliving(t, j, out, errs)
@@ -252,6 +260,7 @@ func outlivingWithoutZ(t *testing.T) (dir string, first *exec.Cmd, code <-chan i
 
 // A head that hands over while it adds a host says that it does not: the next would not know.
 func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
+	t.Parallel()
 	dir, first, code, errs := outlivingWithoutZ(t)
 	added := make(chan error, 1)
 	go func() {
@@ -269,6 +278,7 @@ func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
 
 // Who asks by the agent of another host hears soon that the head is lost.
 func TestHeadKilledBeforeItAnswers(t *testing.T) {
+	t.Parallel()
 	dir, first, code, errs := outlivingWithoutZ(t)
 	socks, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", askName))
 	require.NoError(t, err)

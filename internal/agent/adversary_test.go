@@ -144,6 +144,7 @@ func TestSilentStrangersKeepNobodyOut(t *testing.T) {
 
 // What an agent may not say costs it its connection.
 func TestWhatAnAgentMayNotSay(t *testing.T) {
+	t.Parallel()
 	line := func(m control.FromAgent) func(*tls.Conn) {
 		text, err := json.Marshal(m)
 		require.NoError(t, err)
@@ -327,6 +328,7 @@ func FuzzMine(f *testing.F) {
 // An agent that goes on saying that it is alive, and never that its processes have
 // ended, does not keep the job from ending.
 func TestAnAgentThatDoesNotObey(t *testing.T) {
+	t.Parallel()
 	a, out, errs := seat(t)
 	conn, c := fake(t, a)
 	over := make(chan struct{})

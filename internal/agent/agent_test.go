@@ -17,6 +17,7 @@ import (
 )
 
 func TestJobEnds(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		n    int
@@ -97,6 +98,7 @@ func TestTokenIsTheJobs(t *testing.T) {
 }
 
 func TestOthersAreStopped(t *testing.T) {
+	t.Parallel()
 	j, out, _ := jobOf(t, 4, "exit 3 in 1")
 	require.Equal(t, 3, runJob(t, j))
 	require.Equal(t, 3, strings.Count(out.String(), "stopped: rank 1 on host here exited with code 3"))
@@ -170,6 +172,7 @@ func TestSeveralProgramsAreOneWorld(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	j, _, errs := jobOf(t, 2, "wait")
 	j.Timeout = 300 * time.Millisecond
 	began := time.Now()
@@ -244,6 +247,7 @@ func TestAbort(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	j, out, _ := jobOf(t, 3, "wait")
 	j.RanksPerProcess = 2
 	a, err := Start(j)

@@ -119,12 +119,14 @@ func TestDeadlockEndsTheJob(t *testing.T) {
 }
 
 func TestDeserterIsNamed(t *testing.T) {
+	t.Parallel()
 	j, _, errs := jobOf(t, 2, "deserter")
 	require.Equal(t, 1, runJob(t, j))
 	require.Contains(t, errs.String(), "rank 1 has finished without sending what rank 0 waits for in Recv (main.go:17)")
 }
 
 func TestNoDeadlock(t *testing.T) {
+	t.Parallel()
 	for _, do := range []string{"slow ring", "in flight"} {
 		t.Run(do, func(t *testing.T) {
 			j, _, errs := jobOf(t, 2, do)
@@ -150,6 +152,7 @@ func TestDeadlockIsOnlySaid(t *testing.T) {
 }
 
 func TestExplainNamesWhoDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	j, _, _ := jobOf(t, 2, "silent")
 	a, err := Start(j)
 	require.NoError(t, err)

@@ -71,6 +71,7 @@ func trickling(t *testing.T, thresholds string) (j Job, out, errs *buffer, end f
 // A link that delivers less than is demanded by hand breaks its contract, though nothing was
 // learned; and that is what views and a gmond are told.
 func TestThreshold(t *testing.T) {
+	t.Parallel()
 	gmond, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer gmond.Close()
@@ -178,6 +179,7 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 
 // The real thing: a gmond knows of a broken contract.
 func TestReportsToAGmond(t *testing.T) {
+	t.Parallel()
 	gmond := gmondtest.Start(t)
 	j, _, errs, end := trickling(t, "b>c:8MB/s")
 	j.Ganglia = gmond.UDP

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,7 +49,7 @@ func outliving(t *testing.T, j Job, out, errs *buffer) (dir string, first *exec.
 	t.Helper()
 	orders, err := FirstOrders(j)
 	require.NoError(t, err)
-	dir, first = begun(t, orders)
+	dir, first = begun(t, j, orders)
 	ended := make(chan int, 1)
 	v := &Viewer{Stdin: j.Stdin, Stdout: out, Stderr: errs}
 	go func() {
@@ -60,13 +62,13 @@ func outliving(t *testing.T, j Job, out, errs *buffer) (dir string, first *exec.
 	return dir, first, ended
 }
 
-// begun begins the job of orders.
-func begun(t *testing.T, orders []byte) (dir string, first *exec.Cmd) {
+// begun begins j by its orders.
+func begun(t *testing.T, j Job, orders []byte) (dir string, first *exec.Cmd) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	first = exec.Command(self)
-	first.Env = append(os.Environ(), envDo+"=agent", "GORACE=atexit_sleep_ms=0")
+	first.Env = append(os.Environ(), inRuntime(j), envDo+"=agent", "GORACE=atexit_sleep_ms=0")
 	first.Stderr = os.Stderr
 	in, err := first.StdinPipe()
 	require.NoError(t, err)
@@ -110,6 +112,7 @@ func TestAJobThatCanOutliveItsHeadEnds(t *testing.T) {
 
 // The agent that leads is killed: another leads, and the ranks that were on its host go on.
 func TestHeadKilled(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "save", 3, 3, 1)
 	j.Silence, j.Verbose = 2*time.Second, true
 	_, first, code := outliving(t, j, out, errs)
@@ -121,17 +124,30 @@ func TestHeadKilled(t *testing.T) {
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
 }
 
-// The agent that leads is stopped for so long that another leads. It has no place in the job when it goes on, and
-// leaves; the agents that it started stay.
+// The first host is stopped for so long that another agent leads. The first has no place in the job when it goes
+// on, and leaves; the agents that it started stay.
 func TestHeadStoppedForAWhile(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
 	j.Silence, j.Verbose, j.Options.Snapshot = time.Second, true, 20*time.Millisecond
 	_, first, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
-	require.NoError(t, first.Process.Signal(syscall.SIGSTOP))
+	host := []int{first.Process.Pid}
+	for _, m := range regexp.MustCompile(`started, PID (\d+) on host here`).FindAllStringSubmatch(errs.String(), -1) {
+		pid, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		host = append(host, pid)
+	}
+	require.Len(t, host, 3, "%s", errs)
+	signal := func(sig syscall.Signal) {
+		for _, pid := range host {
+			require.NoError(t, syscall.Kill(pid, sig))
+		}
+	}
+	signal(syscall.SIGSTOP)
 	errs.await(t, "rank 0 goes on in process", 1)
-	require.NoError(t, first.Process.Signal(syscall.SIGCONT))
+	signal(syscall.SIGCONT)
 	left := make(chan struct{})
 	go func() { first.Wait(); close(left) }()
 	select {
@@ -170,6 +186,7 @@ func TestWhereAViewerLooks(t *testing.T) {
 
 // A head whose host is drained has another lead, and is a deputy like others from then on.
 func TestHeadHandsOver(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "save", 3, 3, 1)
 	j.Silence, j.Verbose = 2*time.Second, true
 	dir, first, code := outliving(t, j, out, errs)
@@ -191,10 +208,11 @@ func TestHeadHandsOver(t *testing.T) {
 // the next.
 func TestNobodyShowsTheJob(t *testing.T) {
 	j, out, errs := lossy(t, "save", 3, 3, 0)
+	t.Setenv("XDG_RUNTIME_DIR", j.Runtime) // where what is left is looked for
 	j.Programs = []Program{{Ranks: 3, Path: "sh", Args: []string{"-c", "sleep 0.5; echo late; exit 4"}}}
 	orders, err := FirstOrders(j)
 	require.NoError(t, err)
-	dir, first := begun(t, orders)
+	dir, first := begun(t, j, orders)
 	first.Wait()
 	v := &Viewer{Stdout: out, Stderr: errs}
 	require.Equal(t, dir+endedSuffix, Ended(j.Name))
@@ -209,6 +227,7 @@ func TestNobodyShowsTheJob(t *testing.T) {
 // What is typed, and what is printed, goes on when another head leads: no byte is lost, and
 // none comes twice.
 func TestInputAndOutputUnderAnotherHead(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "read", 3, 3, 0)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -138,6 +138,7 @@ func lose(t *testing.T, out *buffer, rank int) {
 }
 
 func TestHostLost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		do            string
@@ -165,6 +166,7 @@ func TestHostLost(t *testing.T) {
 
 // One host after the other is lost: what goes on elsewhere has copies, too.
 func TestHostsLostInTurn(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "save", 3, 2, 2)
 	a, err := Start(j)
 	require.NoError(t, err)
@@ -179,6 +181,7 @@ func TestHostsLostInTurn(t *testing.T) {
 
 // The hosts that have the state of a rank are lost before another has a copy.
 func TestHostAndBuddyLost(t *testing.T) {
+	t.Parallel()
 	j, out, errs := lossy(t, "save", 4, 4, 1)
 	a, err := Start(j)
 	require.NoError(t, err)

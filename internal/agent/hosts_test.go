@@ -23,13 +23,15 @@ import (
 // elsewhere has j run on hosts of these names, which are all this one: the
 // command that starts their agents forgets the host.
 func elsewhere(t *testing.T, j *Job, names ...string) {
-	t.Setenv("XDG_RUNTIME_DIR", j.Runtime) // where the agents look
 	require.NoError(t, os.Chmod(j.Runtime, 0o700))
-	j.Launch.Command = []string{"sh", "-c", `shift; exec env GORACE=atexit_sleep_ms=0 ` + envDo + `=agent "$@"`, "sh"}
+	j.Launch.Command = []string{"sh", "-c", `shift; exec env ` + inRuntime(*j) + ` GORACE=atexit_sleep_ms=0 ` + envDo + `=agent "$@"`, "sh"}
 	for _, name := range names {
 		j.Hosts = append(j.Hosts, Host{Name: name, Slots: 2})
 	}
 }
+
+// inRuntime has an agent look in j's directory.
+func inRuntime(j Job) string { return "XDG_RUNTIME_DIR=" + j.Runtime }
 
 func TestOutputOfOtherHosts(t *testing.T) {
 	j, out, errs := shell(t, 4, `echo to $0 out; echo to $0 err >&2; printf "no end of $0"`)
@@ -91,6 +93,7 @@ func TestSignalsReachOtherHosts(t *testing.T) {
 }
 
 func TestJobsAreSeenOnOtherHosts(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 2, "wait")
 	elsewhere(t, &j, "b")
 	a, err := Start(j)
@@ -109,6 +112,7 @@ func TestJobsAreSeenOnOtherHosts(t *testing.T) {
 
 // Agents start agents: as many hosts as make three levels.
 func TestTreeOfAgents(t *testing.T) {
+	t.Parallel()
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("h%d", i))
@@ -125,6 +129,7 @@ func TestTreeOfAgents(t *testing.T) {
 
 // No host but the first can start agents on another.
 func TestTreeThatOnlyTheFirstHostCanClimb(t *testing.T) {
+	t.Parallel()
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("h%d", i))
@@ -163,6 +168,7 @@ func TestTreeHasEveryBootOnce(t *testing.T) {
 }
 
 func TestAgentsThatDoNotStart(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		set  func(j *Job)
@@ -234,6 +240,7 @@ func TestAgentWithoutOrders(t *testing.T) {
 // Strangers at the port for agents get no answer, and members of the job that
 // are no agents neither.
 func TestStrangersAtTheHead(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 1, "wait")
 	elsewhere(t, &j, "b")
 	a, err := Start(j)

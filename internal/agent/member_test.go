@@ -2,11 +2,13 @@ package agent
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
+	"runtime/pprof"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -36,6 +38,8 @@ func TestMain(m *testing.M) {
 		members[do](newMember())
 		os.Exit(0)
 	}
+	flag.Parse()
+	flag.Set("test.parallel", "8") // they wait for most of their time
 	os.Exit(m.Run())
 }
 
@@ -244,17 +248,33 @@ func jobOf(t *testing.T, n int, do string) (Job, *buffer, *buffer) {
 	}, out, errs
 }
 
-// noneLeft fails t when it ends with more goroutines than there are now.
+// noneLeft fails t when it ends and goroutines that it has started from now on, or that they
+// have, have not.
 func noneLeft(t *testing.T) {
-	before := runtime.NumGoroutine()
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name())))
 	t.Cleanup(func() {
-		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			left := labelled(t)
+			if len(left) <= 1 { // this one
+				return
+			}
 			if time.Now().After(end) {
-				stacks := make([]byte, 64<<10)
-				t.Fatalf("%d goroutines are left, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+				t.Fatalf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 			}
 		}
 	})
+}
+
+// labelled is the stacks of t's goroutines.
+func labelled(t *testing.T) (all []string) {
+	var text strings.Builder
+	require.NoError(t, pprof.Lookup("goroutine").WriteTo(&text, 1))
+	for stack := range strings.SplitSeq(text.String(), "\n\n") {
+		if strings.Contains(stack, fmt.Sprintf("# labels: {%q:%q}", "test", t.Name())) {
+			all = append(all, stack)
+		}
+	}
+	return all
 }
 
 // shell is n ranks of a script, which does not speak the protocol.

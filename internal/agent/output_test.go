@@ -170,6 +170,7 @@ func TestTail(t *testing.T) {
 }
 
 func TestOutputOfAJob(t *testing.T) {
+	t.Parallel()
 	const script = "echo out $MPIV_PROCESS; echo err $MPIV_PROCESS >&2"
 	t.Run("tagged", func(t *testing.T) {
 		j, out, errs := shell(t, 4, script)

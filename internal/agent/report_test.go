@@ -140,6 +140,7 @@ func (tr *trial) signalNow(sig syscall.Signal, ranks ...int) {
 }
 
 func TestSurvivorsAreTold(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		ranks int
@@ -183,6 +184,7 @@ func TestSurvivorsAreTold(t *testing.T) {
 
 // A process that hangs while others run is failed, too.
 func TestSurvivorsOfAHang(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 3, 0, "report", "lessen")
 	tr.signalNow(syscall.SIGSTOP, 1)
 	require.Zero(t, tr.Wait(), "said %s", tr.errs)
@@ -192,6 +194,7 @@ func TestSurvivorsOfAHang(t *testing.T) {
 
 // Ranks that share a process fail together.
 func TestSurvivorsShareProcesses(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 6, "lessen")
 	j.RanksPerProcess, j.Options.Survive = 2, "report"
 	a, err := Start(j)
@@ -205,6 +208,7 @@ func TestSurvivorsShareProcesses(t *testing.T) {
 }
 
 func TestReportedJobsThatFail(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, do string
 		code     int
@@ -230,6 +234,7 @@ func TestReportedJobsThatFail(t *testing.T) {
 
 // The ranks of a host that is lost have failed, and those on others go on.
 func TestSurvivorsOfAHost(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 4, "lessen")
 	j.Options.Survive = "report"
 	elsewhere(t, &j, "there")

@@ -237,6 +237,7 @@ func (tr *trial) endsWell() {
 }
 
 func TestRanksOutliveTheirProcesses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		kills [][]int // one after the other, each at once
@@ -264,6 +265,7 @@ func TestRanksOutliveTheirProcesses(t *testing.T) {
 
 // What is spare, or takes the place of what was killed, has no rank when it starts, but a core.
 func TestSparesAreBoundToCores(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 2, "turns")
 	j.Verbose, j.Bind, j.Spares, j.Options.Survive, j.Options.Snapshot = true, true, 2, "crashes", 20*time.Millisecond
 	tr := begin(t, j, out, errs).saved()
@@ -283,6 +285,7 @@ func TestSparesAreBoundToCores(t *testing.T) {
 }
 
 func TestRanksMove(t *testing.T) {
+	t.Parallel()
 	for _, survive := range []string{"moves", "crashes"} {
 		t.Run(survive, func(t *testing.T) {
 			tr := try(t, 3, 3, survive, "turns")
@@ -297,6 +300,7 @@ func TestRanksMove(t *testing.T) {
 
 // What a rank writes to while its state goes ahead of it comes, too.
 func TestMuchStateGoesAhead(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 2, 2, "moves", "turns with much state")
 	for _, r := range []int{1, 0, 1} {
 		require.NoError(t, tr.moveRank(r))
@@ -319,9 +323,11 @@ func TestMuchStateGoesAhead(t *testing.T) {
 // Processes without a rank hold memory ready, those with one do not, and the ranks that come
 // have their state.
 func TestSparesHoldMemoryReady(t *testing.T) {
+	t.Parallel()
 	const ready = 96 << 20
 	for _, survive := range []string{"moves", "crashes"} {
 		t.Run(survive, func(t *testing.T) {
+			t.Parallel()
 			j, out, errs := jobOf(t, 2, "slower turns with much state")
 			j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot, j.Options.Ready = true, 1, survive, 20*time.Millisecond, ready
 			tr := begin(t, j, out, errs)
@@ -363,6 +369,7 @@ func resident(t *testing.T, pid int) (n int) {
 // Of much state only what was written to is saved. What a rank goes on from is all of it,
 // wherever it has been, and each rank looks at every number.
 func TestMuchStateIsSavedInParts(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 2, 2, "crashes", "turns with much state").saved()
 	newest := func(r int) (n uint64) {
 		for _, st := range tr.survival.stored[r] {
@@ -386,6 +393,7 @@ func TestMuchStateIsSavedInParts(t *testing.T) {
 // A process that comes later, and ends before it has joined, is one spare less, and
 // another is started.
 func TestASpareThatNeverJoinsIsReplaced(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 2, 1, "crashes", "turns, and process 3 leaves").saved()
 	tr.kill(1)
 	tr.endsWell()
@@ -395,6 +403,7 @@ func TestASpareThatNeverJoinsIsReplaced(t *testing.T) {
 // The only spare process awaits a rank which does not come to a safe point before
 // another rank has gone on, that has no spare process then.
 func TestASpareThatAwaitsARankIsNone(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 3, 1, "crashes", "turns").saved()
 	var first *process
 	tr.in(func() {
@@ -412,6 +421,7 @@ func TestASpareThatAwaitsARankIsNone(t *testing.T) {
 
 // A rank that was recovered says so after it has been told to leave again.
 func TestAMoveEndsWithItsOwnArrival(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 3, 1, "crashes", "turns").saved()
 	moved := make(chan error, 1)
 	tr.in(func() {
@@ -426,6 +436,7 @@ func TestAMoveEndsWithItsOwnArrival(t *testing.T) {
 
 // That a process was started may be heard after it has joined, and others meanwhile.
 func TestWhoHasJoinedIsToldOfOthers(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 3, 2, "crashes", "turns").saved()
 	tr.in(func() {
 		for _, p := range tr.processes {
@@ -440,6 +451,7 @@ func TestWhoHasJoinedIsToldOfOthers(t *testing.T) {
 }
 
 func TestWhatHasNoStateBeginsAgain(t *testing.T) {
+	t.Parallel()
 	tr := try(t, 3, 1, "crashes", "turns without a State")
 	tr.kill(1)
 	tr.endsWell()
@@ -464,6 +476,7 @@ func TestAtLevelMovesADeathEndsTheJob(t *testing.T) {
 }
 
 func TestARankThatAlwaysDiesIsGivenUp(t *testing.T) {
+	t.Parallel()
 	j, out, errs := jobOf(t, 3, "turns, and 1 dies of it")
 	j.Spares, j.Options.Survive, j.Options.Snapshot = livesMost, "crashes", time.Minute // it dies faster than spares start
 	require.Equal(t, 137, runJob(t, j), "said %s", errs)
@@ -473,6 +486,7 @@ func TestARankThatAlwaysDiesIsGivenUp(t *testing.T) {
 }
 
 func TestMovesThatCannotBe(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, survive, do string
 		spares, rank      int

@@ -93,6 +93,7 @@ func (c *collected) last() uint64 {
 }
 
 func TestEventsOfAJobThatFails(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{"here", "there"} {
 		t.Run(place, func(t *testing.T) {
 			j, _, errs := jobOf(t, 3, "exit 3 in 1")
@@ -146,6 +147,7 @@ func readEvents(t *testing.T, path string) (s events.State, all []events.Event) 
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{"here", "there"} {
 		t.Run(place, func(t *testing.T) {
 			j, out, errs := jobOf(t, 2, "counts")
@@ -266,6 +268,7 @@ func TestAFileForEventsThatCannotBe(t *testing.T) {
 
 // A pipe that nobody reads does not keep the job from ending.
 func TestEventsIntoAPipeThatIsFull(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	j, _, errs := shell(t, 1, "exit 0")
@@ -282,6 +285,7 @@ func TestEventsIntoAPipeThatIsFull(t *testing.T) {
 
 // A flood of strangers is an event a second.
 func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
 	j, out, _ := jobOf(t, 1, "wait")
 	a, err := Start(j)
 	require.NoError(t, err)
@@ -376,6 +380,7 @@ func TestMetricsAtAPortThatIsTaken(t *testing.T) {
 
 // A process that does not answer is not up, and does not hold up the scrape for long.
 func TestScrapeOfAProcessThatIsSilent(t *testing.T) {
+	t.Parallel()
 	j, out, _ := jobOf(t, 1, "wait")
 	j.Metrics = "127.0.0.1:0"
 	a, err := Start(j)

@@ -159,6 +159,7 @@ func TestChoicesAreWitnessed(t *testing.T) {
 
 // A buddy that cannot be told is said to be none.
 func TestChoicesThatCannotBeSent(t *testing.T) {
+	t.Parallel()
 	n := neighbours(t, 2)
 	a, b := n[0], n[1]
 	to := b.asBuddy()
