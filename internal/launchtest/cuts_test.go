@@ -36,6 +36,7 @@ func TestTwoHostsCutFromEachOther(t *testing.T) {
 			out: "rank 1 goes on in round", said: "rank 2 on host Z is given up: between hosts Y and Z nothing has got through for 4", most: 60 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait for most of their time
 			s := newSite(t, 3)
 			s.settled()
 			words := append([]string{s.program(c.program[0])}, c.program[1:]...)

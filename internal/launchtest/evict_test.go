@@ -13,6 +13,7 @@ import (
 // A scheduler that takes a host away sends its agent SIGTERM: the ranks there go on elsewhere,
 // alive, the agent leaves, and nothing is lost.
 func TestEvictedAgentDrainsItsHost(t *testing.T) {
+	t.Parallel()
 	for _, level := range []string{"moves", "crashes"} {
 		t.Run(level, func(t *testing.T) {
 			s := newSite(t, 3)

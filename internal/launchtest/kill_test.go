@@ -135,6 +135,7 @@ func TestAgentTerminated(t *testing.T) {
 // A host that is cut off in silence ends the job when it has been patient, and
 // its agent ends what is there.
 func TestHostCutOff(t *testing.T) {
+	t.Parallel()
 	s := newSSHSite(t, 4)
 	r := s.started(nil)
 	begun := time.Now()

@@ -14,6 +14,7 @@ import (
 // Hosts are lost one after the other, and each time the one that has rank 0, which gives
 // work to whoever asks first: the answer is that of a job that nothing happened to.
 func TestHostsOfReceiversFromAnySourceAreLost(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, 5)
 	s.settled()
 	alone := s.run(s.program("farm"), "-below", "8000000")
