@@ -4,13 +4,15 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 )
 
 // A spool is what the job has written and no user has seen, where who shows it to the
-// user may come and go. While somebody shows it, who writes waits for him when the spool
-// is full; while nobody does, the oldest goes.
+// user may come and go. While somebody shows it, who writes waits for him, and for a moment
+// after he went, as he may look for the next head; while nobody does, it is kept, and the
+// oldest goes when the spool is full.
 type spool struct {
 	mu      sync.Mutex // guards what follows
 	room    sync.Cond  // something has changed
@@ -19,9 +21,11 @@ type spool struct {
 	sent    int // of texts: they are on their way to who shows them
 	gone    int // texts that are no more
 	shows   *front
-	dropped int64 // bytes that went
-	ended   bool  // no more comes
-	closed  bool  // nobody waits any more
+	until   time.Time   // when nobody need be waited for who shows them
+	wake    *time.Timer // at that time
+	dropped int64       // bytes that went
+	ended   bool        // no more comes
+	closed  bool        // nobody waits any more
 }
 
 // spoolBytes is how much a spool holds.
@@ -30,14 +34,32 @@ const spoolBytes = 16 << 20
 func newSpool() *spool {
 	s := new(spool)
 	s.room.L = &s.mu
+	s.wake = time.AfterFunc(frontTime, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.room.Broadcast()
+	})
+	s.until = time.Now().Add(frontTime)
 	return s
+}
+
+// expect has who writes wait for a moment for somebody who shows it.
+func (s *spool) expect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expectLocked()
+}
+
+func (s *spool) expectLocked() {
+	s.until = time.Now().Add(frontTime)
+	s.wake.Reset(frontTime)
 }
 
 // errNotKept says that a text is neither shown nor kept: the next head is to have it.
 var errNotKept = errors.New("another head shows the output")
 
-// add keeps t, whose data it copies. While somebody shows what there is, it waits until he has
-// shown t: who is told that it was taken forgets it, so it must not be on its way alone.
+// add keeps t, whose data it copies. While somebody shows what there is, or may in a moment, it
+// waits until he has shown t: who is told that it was taken forgets it, so it must not be on its way alone.
 func (s *spool) add(t control.Text) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +77,7 @@ func (s *spool) add(t control.Text) error {
 		s.gone++
 	}
 	s.room.Broadcast()
-	for s.shows != nil && !s.closed && s.gone < own {
+	for (s.shows != nil || time.Now().Before(s.until)) && !s.closed && s.gone < own {
 		s.room.Wait()
 	}
 	if s.gone < own && s.closed {
@@ -110,6 +132,9 @@ func (s *spool) show(f, old *front) {
 		s.shows.end()
 	}
 	s.shows, s.sent = f, 0
+	if f == nil {
+		s.expectLocked()
+	}
 	s.room.Broadcast()
 }
 
@@ -131,6 +156,7 @@ func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.wake.Stop()
 	if s.shows != nil {
 		s.shows.end()
 		s.shows = nil

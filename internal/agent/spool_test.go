@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,6 +27,22 @@ func TestSpoolTakesWhatIsShownOrKept(t *testing.T) {
 			s.next(f)
 			s.show(nil, f)
 		}, nil},
+		"its user leaves, as the head ends": {func(s *spool, f *front) {
+			s.next(f)
+			s.show(nil, f)
+			time.Sleep(frontTime / 2)
+			s.close()
+		}, errNotKept},
+		"its user comes back": {func(s *spool, f *front) {
+			s.next(f)
+			s.show(nil, f)
+			time.Sleep(frontTime / 2)
+			f = someFront()
+			s.show(f, nil)
+			time.Sleep(frontTime)
+			s.next(f)
+			s.shown(f, 1)
+		}, nil},
 		"the head ends while it is on its way": {func(s *spool, f *front) {
 			s.next(f)
 			s.close()
@@ -41,16 +58,19 @@ func TestSpoolTakesWhatIsShownOrKept(t *testing.T) {
 				require.Empty(t, took, "nobody has shown it")
 				tt.then(s, f)
 				require.Equal(t, tt.want, <-took)
+				s.close()
 			})
 		})
 	}
 }
 
 func TestSpoolOfAHeadThatHasEndedTakesNothing(t *testing.T) {
-	s := newSpool()
-	require.NoError(t, s.add(control.Text{Data: []byte("kept")}), "nobody shows it yet")
-	s.close()
-	require.Equal(t, errNotKept, s.add(control.Text{Data: []byte("late")}))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpool()
+		require.NoError(t, s.add(control.Text{Data: []byte("kept")}), "nobody has shown it for a moment")
+		s.close()
+		require.Equal(t, errNotKept, s.add(control.Text{Data: []byte("late")}))
+	})
 }
 
 func someFront() *front {

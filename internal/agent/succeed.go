@@ -260,6 +260,7 @@ func (a *Agent) reconvene() {
 	came, then := a.back.came, a.back.then
 	a.back.end()
 	a.back = nil
+	a.spool.expect()
 	defer func() { // in the order in which they came: the last front is the one that is there
 		for _, f := range then {
 			f()
