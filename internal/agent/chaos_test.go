@@ -51,7 +51,6 @@ func (b *fakeBreaker) End(f chaos.Fault) (string, error) {
 }
 
 func TestFaultsOfHosts(t *testing.T) {
-	t.Parallel()
 	j, _, errs := jobOf(t, 2, "wait")
 	b := &fakeBreaker{}
 	history := filepath.Join(j.Runtime, "history")
@@ -113,7 +112,6 @@ func TestFaultsThatCannotBe(t *testing.T) {
 
 // A move that is under way when the job ends does not end, which is told.
 func TestAMoveThatTheJobEndsBefore(t *testing.T) {
-	t.Parallel()
 	j, _, errs := jobOf(t, 2, "wait")
 	history := filepath.Join(j.Runtime, "history")
 	j.ChaosHistory, j.Timeout, j.Options.Survive, j.Spares = history, 700*time.Millisecond, "moves", 1

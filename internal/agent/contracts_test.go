@@ -71,7 +71,6 @@ func trickling(t *testing.T, thresholds string) (j Job, out, errs *buffer, end f
 // A link that delivers less than is demanded by hand breaks its contract, though nothing was
 // learned; and that is what views and a gmond are told.
 func TestThreshold(t *testing.T) {
-	t.Parallel()
 	gmond, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer gmond.Close()

@@ -129,7 +129,7 @@ func TestHeadKilled(t *testing.T) {
 func TestHeadStoppedForAWhile(t *testing.T) {
 	t.Parallel()
 	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
-	j.Silence, j.Verbose, j.Options.Snapshot = time.Second, true, 20*time.Millisecond
+	j.Silence, j.Verbose, j.Options.Snapshot = 2*time.Second, true, 20*time.Millisecond
 	_, first, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
