@@ -57,6 +57,7 @@ func TestMain(m *testing.M) {
 		mpiv.Main(stamped(corpus[i].run))
 	}
 	flag.Parse()
+	flag.Set("test.parallel", "6") // they wait for most of their time
 	code := m.Run()
 	took.print()
 	if err := took.write(*table); err != nil {
