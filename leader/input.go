@@ -182,6 +182,9 @@ type Seat struct {
 	At   topology.Place `json:"at"`
 }
 
+// Stays: the leader was asked to hand over, and could not yet.
+type Stays struct{}
+
 // LeadingFrom: the leader is this host's agent.
 type LeadingFrom struct {
 	Host string `json:"host"`
@@ -240,6 +243,7 @@ func (StateSize) input()      {}
 func (PlanEnded) input()      {}
 func (Placed) input()         {}
 func (LeadingFrom) input()    {}
+func (Stays) input()          {}
 func (MoveRank) input()       {}
 func (Drain) input()          {}
 func (Cordon) input()         {}

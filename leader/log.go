@@ -19,7 +19,7 @@ var inputs = func() map[string]reflect.Type {
 	all := map[string]reflect.Type{}
 	for _, in := range []Input{
 		HostJoined{}, HostLost{}, HostReading{}, ProcessStarted{}, ProcessReady{}, ProcessLost{}, Silent{}, Heard{},
-		Breach{}, Recovered{}, Fine{}, Traffic{}, StateSize{}, PlanEnded{}, Placed{}, LeadingFrom{},
+		Breach{}, Recovered{}, Fine{}, Traffic{}, StateSize{}, PlanEnded{}, Placed{}, LeadingFrom{}, Stays{},
 		MoveRank{}, Drain{}, Cordon{}, Uncordon{}, AddHost{}, Unreached{}, Ending{}, Tick{},
 	} {
 		all[reflect.TypeOf(in).Name()] = reflect.TypeOf(in)

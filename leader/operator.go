@@ -124,6 +124,7 @@ func (m *Machine) drainHost(in Drain) {
 	h.draining = &drain{ref: in.Ref}
 	m.drains = append(m.drains, in.Host)
 	if in.Host == m.leader {
+		m.giveWhy, m.giveMust = seen, true
 		m.handOver(seen, true)
 	}
 }
@@ -201,6 +202,9 @@ func (m *Machine) uncordon(in Uncordon) {
 		return
 	}
 	h.cordoned, h.draining = false, nil
+	if in.Host == m.leader && m.giveMust {
+		m.giveAt, m.giveMust = time.Time{}, false
+	}
 	h.quarantine.until = m.now
 	m.answer(in.Ref, "uncordon", "ranks may move there", seen)
 	m.lacks(in.Host)

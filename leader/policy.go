@@ -39,19 +39,21 @@ type Machine struct {
 	lookAt    time.Time        // the next look at breaches that last
 	told      map[string]string
 
-	dead    []topology.Rank // in the order in which they died
-	silent  []topology.Place
-	fenced  map[topology.Place]bool // lost places that may still live
-	closing map[topology.Place]bool // being fenced again
-	short   []string                // hosts that may lack spares
-	added   map[string]bool         // hosts asked for
-	jailed  []string                // hosts in quarantine
-	drains  []string                // hosts being drained
-	moves   window
-	changed map[[2]string]time.Time // when hosts, from and to, were last to use another network
-	handed  string                  // the leader's host when it was last asked to hand over
-	giveAt  time.Time               // when it will be asked; zero: it will not
-	giveWhy string
+	dead     []topology.Rank // in the order in which they died
+	silent   []topology.Place
+	fenced   map[topology.Place]bool // lost places that may still live
+	closing  map[topology.Place]bool // being fenced again
+	short    []string                // hosts that may lack spares
+	added    map[string]bool         // hosts asked for
+	jailed   []string                // hosts in quarantine
+	drains   []string                // hosts being drained
+	moves    window
+	changed  map[[2]string]time.Time // when hosts, from and to, were last to use another network
+	handed   string                  // the leader's host when it was last asked to hand over
+	giveAt   time.Time               // when it will be asked; zero: it will not
+	giveWhy  string
+	giveMust bool      // its host is to be left
+	stay     time.Time // until when it is not asked again
 
 	measurements []*measurement
 
@@ -170,7 +172,9 @@ func (m *Machine) take(in Input) {
 			m.placed(s)
 		}
 	case LeadingFrom:
-		m.leader, m.giveAt = in.Host, time.Time{}
+		m.leader, m.giveAt, m.giveMust = in.Host, time.Time{}, false
+	case Stays:
+		m.stays()
 	case MoveRank:
 		m.moveRank(in)
 	case Drain:

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 //	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
 //	unreached X|Y…
 //	ending                        the job
-//	lead, move, drain, cordon, uncordon, add
+//	lead, stays, move, drain, cordon, uncordon, add
 //	run D                         time passes, with a tick every 100 ms
 //
 // At the end of each job its log is replayed, and must give the same.
@@ -257,6 +257,8 @@ func (p *player) command(w []string) {
 		p.step(PlanEnded{ID: adapt.ID(num(arg(1))), Outcome: out, Stood: 100 * time.Millisecond})
 	case "lead":
 		p.step(LeadingFrom{arg(1)})
+	case "stays":
+		p.step(Stays{})
 	case "move":
 		p.step(MoveRank{topology.Rank(num(arg(1))), arg(2), "op"})
 	case "drain":

@@ -336,6 +336,10 @@ func (w *world) step(in Input) {
 		case HandOver:
 			w.counts["hand over"]++
 			w.require(a.To != w.m.leader, "hand over to itself")
+			if w.rng.IntN(3) == 0 {
+				w.counts["stays"]++
+				w.after(time.Second, Stays{})
+			}
 		case GiveUp:
 			w.counts["give up"]++
 			if w.cfg.Level == Crashes {

@@ -319,8 +319,8 @@ func (m *Machine) remedy(t Trouble) {
 // a while. By then it shows whether others are any better off.
 func (m *Machine) handOverFrom(all []Trouble) {
 	for _, t := range all {
-		if t.Verdict.Kind != Program && t.Suspect.Host == m.leader && m.giveAt.IsZero() {
-			m.giveAt, m.giveWhy = m.now.Add(giveAfter), t.String()
+		if t.Verdict.Kind != Program && t.Suspect.Host == m.leader && m.giveAt.IsZero() && m.handed != m.leader && !m.now.Before(m.stay) {
+			m.giveAt, m.giveWhy, m.giveMust = m.now.Add(giveAfter), t.String(), false
 		}
 	}
 }
@@ -332,7 +332,18 @@ const giveAfter = 2 * time.Second
 func (m *Machine) handOverDue() {
 	if !m.giveAt.IsZero() && !m.now.Before(m.giveAt) {
 		m.giveAt = time.Time{}
-		m.handOver(m.giveWhy, false)
+		m.handOver(m.giveWhy, m.giveMust)
+	}
+}
+
+// stayFor is for how long a leader that could not hand over is not asked again.
+const stayFor = 10 * time.Second
+
+// stays has the leader asked again later, if there still is a reason: its host is to be left, or is blamed then.
+func (m *Machine) stays() {
+	m.handed, m.stay = "", m.now.Add(stayFor)
+	if m.giveMust {
+		m.giveAt = m.stay
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -19,11 +20,11 @@ func (a *Agent) handOver(to, why string) {
 		return // there is nobody to whom it could
 	}
 	if a.head.term != 0 && time.Since(a.since) < handOverRest {
-		a.detail("it is not long that the agent of host %s leads, so it goes on: %s", a.hosts[a.own()].name, why)
+		a.stays("it is not long that the agent of host %s leads, so it goes on: %s", a.hosts[a.own()].name, why)
 		return
 	}
 	if rtt := a.head.slowest(); rtt > a.job.Silence/handOverTrips {
-		a.detail("the agent of host %s goes on leading, since others could be late to find another: round trips take up to %v: %s", a.hosts[a.own()].name, rtt.Round(time.Millisecond), why)
+		a.stays("the agent of host %s goes on leading, since others could be late to find another: round trips take up to %v: %s", a.hosts[a.own()].name, rtt.Round(time.Millisecond), why)
 		return
 	}
 	next := -1
@@ -33,6 +34,7 @@ func (a *Agent) handOver(to, why string) {
 		}
 	}
 	if next < 0 {
+		a.stays("the agent of host %s goes on leading, as no other that decides is there: %s", a.hosts[a.own()].name, why)
 		return
 	}
 	a.recordPromises()
@@ -61,10 +63,19 @@ func (a *Agent) handOver(to, why string) {
 				return
 			}
 			if err := r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v)).Error(); err != nil {
-				a.post(func() { a.warn("it goes on leading from here: %v", err) })
+				a.post(func() {
+					a.warn("it goes on leading from here: %v", err)
+					a.tellPolicy(leader.Stays{})
+				})
 			}
 		})
 	})
+}
+
+// stays says why this head does not hand over, and has the policy ask again later, if there is still a reason then.
+func (a *Agent) stays(format string, values ...any) {
+	a.detail(format, values...)
+	a.post(func() { a.tellPolicy(leader.Stays{}) })
 }
 
 // handOverRest is for how long a head that was elected does not hand over: where no host
