@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -134,6 +135,27 @@ func (s *office) watch(r *replica) {
 			}
 		}
 	}
+}
+
+// keep keeps what the first head wrote for the case that nobody else has it.
+func (s *office) keep(p *pen) {
+	if p.known {
+		return
+	}
+	draft := new(ledger.State)
+	if err := draft.Restore(p.State.Snapshot()); err != nil {
+		panic(fmt.Sprintf("agent: %v", err)) // it was made by the same
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draft = draft
+}
+
+// drafted is that; nil: there is none.
+func (s *office) drafted() *ledger.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draft
 }
 
 // yield has the first head elected, whose ledger has not come here yet, if it is there.

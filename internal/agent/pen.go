@@ -129,27 +129,6 @@ func (a *Agent) replicate(r *replica) {
 	}
 }
 
-// keep keeps what the first head wrote for the case that nobody else has it.
-func (s *office) keep(p *pen) {
-	if p.known {
-		return
-	}
-	draft := new(ledger.State)
-	if err := draft.Restore(p.State.Snapshot()); err != nil {
-		panic(fmt.Sprintf("agent: %v", err)) // it was made by the same
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draft = draft
-}
-
-// drafted is that; nil: there is none.
-func (s *office) drafted() *ledger.State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draft
-}
-
 // leadTime is how long the first election may take without a word.
 const leadTime = 20 * time.Second
 
