@@ -112,7 +112,6 @@ func TestJobsAreSeenOnOtherHosts(t *testing.T) {
 
 // Agents start agents: as many hosts as make three levels.
 func TestTreeOfAgents(t *testing.T) {
-	t.Parallel()
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("h%d", i))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/race"
 )
 
 // The processes of these tests are this test binary, which then is a small
@@ -39,7 +40,11 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "8") // they wait for most of their time
+	sideBySide := "8" // they wait for most of their time
+	if race.Enabled {
+		sideBySide = "3"
+	}
+	flag.Set("test.parallel", sideBySide)
 	os.Exit(m.Run())
 }
 
