@@ -49,7 +49,7 @@ sim-night: ## the same for a night: NIGHT_SEEDS seeds each
 	tools/sim $(NIGHT_SEEDS)
 
 INPUTS ?= 200000
-fuzz: ## every parser, INPUTS inputs each
+fuzz: ## every parser, INPUTS inputs each; a tenth of them for what moves megabytes for each
 	tools/fuzz $(INPUTS)
 
 MESSAGES ?= 10000000

@@ -125,7 +125,7 @@ func (m *Machine) drainHost(in Drain) {
 	m.drains = append(m.drains, in.Host)
 	if in.Host == m.leader {
 		m.giveWhy, m.giveMust = seen, true
-		m.handOver(seen, true)
+		m.handOver()
 	}
 }
 

@@ -51,9 +51,9 @@ type Machine struct {
 	changed  map[[2]string]time.Time // when hosts, from and to, were last to use another network
 	handed   string                  // the leader's host when it was last asked to hand over
 	giveAt   time.Time               // when it will be asked; zero: it will not
-	giveWhy  string
-	giveMust bool      // its host is to be left
-	stay     time.Time // until when it is not asked again
+	giveWhy  string                  // as last blamed, or ordered
+	giveMust bool                    // its host is to be left
+	stay     time.Time               // until when it is not asked again
 
 	measurements []*measurement
 

@@ -332,7 +332,7 @@ const giveAfter = 2 * time.Second
 func (m *Machine) handOverDue() {
 	if !m.giveAt.IsZero() && !m.now.Before(m.giveAt) {
 		m.giveAt = time.Time{}
-		m.handOver(m.giveWhy, m.giveMust)
+		m.handOver()
 	}
 }
 
@@ -349,14 +349,14 @@ func (m *Machine) stays() {
 
 // handOver has the agent of a host that is well lead, one that is trusted if there is one. Unless it must be, not one of
 // whose links others than those with the leader's fell: it would lead no better.
-func (m *Machine) handOver(why string, must bool) {
+func (m *Machine) handOver() {
 	if m.leader == "" || m.handed == m.leader {
 		return
 	}
 	best := ""
 	for _, name := range m.names {
 		h := m.hosts[name]
-		if name == m.leader || !h.well() || h.quarantine.holds(m.now) || !must && m.troubled(name) {
+		if name == m.leader || !h.well() || h.quarantine.holds(m.now) || !m.giveMust && m.troubled(name) {
 			continue
 		}
 		if best == "" || h.trusted && !m.hosts[best].trusted {
@@ -365,7 +365,7 @@ func (m *Machine) handOver(why string, must bool) {
 	}
 	if best != "" {
 		m.handed = m.leader
-		m.out = append(m.out, HandOver{best, why})
+		m.out = append(m.out, HandOver{best, m.giveWhy})
 	}
 }
 

@@ -245,15 +245,24 @@ func (s *office) heard(m control.Paths) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.voters, func(v control.Voter) bool { return v.Agent == l.head })
-	if at < 0 || l.head == s.d.boot.Agent {
+	head, ok := s.headLocked(l)
+	if !ok {
 		return
 	}
 	for _, i := range heardIn(m, s.d.boot.Silence) {
-		if s.hosts[i] == s.voters[at].Host {
+		if s.hosts[i] == head.Host {
 			l.conn.elsewhere.Store(time.Now().Add(-max(m.Over, 0)).UnixNano())
 		}
 	}
+}
+
+// headLocked is the head of l, if it is another agent and votes. s.mu is held.
+func (s *office) headLocked(l *line) (head control.Voter, ok bool) {
+	at := slices.IndexFunc(s.voters, func(v control.Voter) bool { return v.Agent == l.head })
+	if at < 0 || l.head == s.d.boot.Agent {
+		return head, false
+	}
+	return s.voters[at], true
 }
 
 // ear is the connection over which an agent is heard that is the head, or to which this one is; nil: there is none.
@@ -273,16 +282,15 @@ func (s *office) ear(agent int) *patient {
 // ask asks the head of l, of which nothing was heard for a while, over another connection whether it is
 // there and still leads, if this agent votes.
 func (s *office) ask(l *line) {
-	if l.conn.heard() < s.d.boot.Silence/3 || l.head == s.d.boot.Agent {
+	if l.conn.heard() < s.d.boot.Silence/3 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.voters, func(v control.Voter) bool { return v.Agent == l.head })
-	if at < 0 || s.replica == nil || s.closed {
+	head, ok := s.headLocked(l)
+	if !ok || s.replica == nil || s.closed {
 		return
 	}
-	head := s.voters[at]
 	s.wg.Go(func() {
 		ctx, stop := context.WithTimeout(s.ctx, s.d.boot.Silence)
 		defer stop()

@@ -1,7 +1,7 @@
 // Package engine moves messages between the ranks of one process and those of
 // others: it matches, numbers, logs and delivers. It is run by whoever waits:
 // a goroutine that waits for a message polls the connections of its process,
-// and sleeps only after a measured while (wait.go).
+// and sleeps only after a measured while (wait.go, poll.go, watch.go).
 //
 // Lock order: Engine.polling, then Box.mu, then link.mu. No lock is held while
 // a goroutine sleeps.

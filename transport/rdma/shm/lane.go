@@ -348,7 +348,8 @@ func (l *recvLane) takePieces(in transport.Receiver, n int) (moved, ok bool) {
 	return true, true
 }
 
-// goOn goes on with the next slot, when the ring of bytes was used up to byte dataHead.
+// goOn goes on with the next slot, when the ring of bytes was used up to byte dataHead. What was in
+// the slot stays there until the sender is told, which is not before it was handed over.
 func (l *recvLane) goOn(dataHead uint64) {
 	l.head++
 	l.slot, l.dataHead, l.size = l.next, dataHead, 0
