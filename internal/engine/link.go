@@ -16,7 +16,7 @@ import (
 
 // Lengths up to which a message is sent eagerly, with its header.
 const (
-	eagerPulled = 8 << 10   // where larger bodies can be pulled, moved once
+	eagerPulled = 4 << 10   // at least, where larger bodies can be pulled, moved once: see tooLong
 	eagerSent   = 256 << 10 // where they are sent after an Accept, and this one is written once; Config.Recorded where it is recorded, too
 )
 
@@ -36,7 +36,7 @@ type link struct {
 	stable     bool             // conn.Stable()
 	keeps      bool             // messages are kept until acknowledged,
 	replay     bool             //   or until a snapshot covers them
-	eager      int              // longest eager message
+	eager      int              // up to where every body goes with its header: see tooLong
 	sent       uint64           // bytes handed to the link
 	generation uint32           // of conn, or of the last one
 	dialing    bool             // this process dials the other
@@ -111,7 +111,7 @@ func newLink(e *Engine, process int) *link {
 func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	s := b.streams.at(m.Peer)
 	l.mu.Lock()
-	if len(body) > l.eager || l.queue.head != nil || l.stuck != stuckNone || l.ctl.n > 0 || l.conn == nil || l.pressed || l.e.peers[m.Peer].link.Load() != l {
+	if len(body) > l.eager && l.tooLong(len(body)) || l.queue.head != nil || l.stuck != stuckNone || l.ctl.n > 0 || l.conn == nil || l.pressed || l.e.peers[m.Peer].link.Load() != l {
 		l.mu.Unlock()
 		return false
 	}
@@ -212,7 +212,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	switch {
 	case mode == notice:
 		kind = wire.Abandon
-	case mode == Synchronous || len(body) > l.eager || l.pressed:
+	case mode == Synchronous || len(body) > l.eager && l.tooLong(len(body)) || l.pressed:
 		kind = wire.Offer
 	}
 	x := l.newEntry(s)
@@ -229,6 +229,9 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	l.mu.Unlock()
 	return r, true
 }
+
+// tooLong tells whether a body of n bytes, more than l.eager, should not go with its header.
+func (l *link) tooLong(n int) bool { return l.puller == nil || l.puller.Pulls(n) }
 
 // number makes h the header of the next message of s.
 func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind) {

@@ -47,6 +47,7 @@ type QueuePair struct {
 	// owned by who posts sends
 	send  [rdma.Lanes]sendLane
 	heard uint64 // recv[Eager].seen at the last
+	gauge gauge
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
@@ -83,6 +84,7 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 	q := &QueuePair{
 		domain: d, segment: seg, out: &seg.dirs[out], in: &seg.dirs[1-out], sock: sock, raw: raw,
 		began: time.Now().Add(-knownAlive), // nothing is known yet
+		gauge: gauge{call: callCost(), perKiB: firstPerKiB},
 	}
 	send, recv := seg.dirs.lanes(out), seg.dirs.lanes(1-out)
 	for l := range rdma.Lane(rdma.Lanes) {
@@ -112,7 +114,13 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if lane.tail&q.domain.stride.Load() == 0 {
 		lane.turnBack()
 	}
-	posted, ok := lane.post(header, body, q.streams())
+	streams := q.streams()
+	var posted, ok bool
+	if len(body) > wholeLen && l == rdma.Eager && q.gauge.due() {
+		posted, ok = q.postTimed(header, body, streams)
+	} else {
+		posted, ok = lane.post(header, body, streams)
+	}
 	if !posted {
 		if !ok {
 			return q.lied("it has read more messages than were sent")
@@ -139,6 +147,25 @@ func (q *QueuePair) streams() bool {
 	streams := seen == q.heard
 	q.heard = seen
 	return streams
+}
+
+// postTimed posts to the eager lane and notes how long that took, unless the ring of bytes is new:
+// then the kernel had to find the memory.
+func (q *QueuePair) postTimed(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
+	lane := &q.send[rdma.Eager]
+	began := time.Now()
+	posted, ok = lane.post(header, body, streams)
+	if posted && lane.dataTail > uint64(len(lane.data)) {
+		q.gauge.took(len(body), time.Since(began))
+	}
+	return posted, ok
+}
+
+func (q *QueuePair) PrefersRead(n int) bool {
+	if !q.isRead {
+		return n > longestEager
+	}
+	return n > wholeLen && q.gauge.reads(n, atomic.LoadUint64(&q.recv[rdma.Eager].seen))
 }
 
 func (q *QueuePair) wakePeer() {

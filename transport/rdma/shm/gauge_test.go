@@ -1,0 +1,68 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// timed has g see copies of 8 KiB that take perKiB for each, as many as change its mind.
+func timed(g *gauge, perKiB time.Duration) {
+	for range 4 * smoothing {
+		g.took(8<<10, 8*perKiB)
+	}
+}
+
+func TestGauge(t *testing.T) {
+	const near, far = 120 * time.Nanosecond, 450 * time.Nanosecond
+	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, perKiB: firstPerKiB}
+	heard := uint64(0)
+	answers := func(n int) bool { heard++; return g.reads(n, heard) }
+	streams := func(n int) bool { return g.reads(n, heard) }
+
+	timed(&g, near)
+	require.False(t, answers(8<<10))
+	require.False(t, answers(longestEager), "a call costs more than the ring where somebody waits")
+	require.True(t, answers(longestEager+1))
+	require.False(t, streams(longestInStream))
+	require.True(t, streams(longestEager), "of a stream one call reads several")
+
+	timed(&g, far)
+	require.True(t, answers(8<<10))
+	require.True(t, streams(8<<10))
+
+	g.call.fixed /= 4
+	timed(&g, near)
+	require.True(t, answers(longestEager), "calls are cheap here")
+	require.False(t, answers(5<<10))
+}
+
+// Where reads are faster, the ring is tried now and then, or nobody would know that the processes
+// have been moved.
+func TestGaugeTries(t *testing.T) {
+	g := gauge{call: cost{fixed: time.Microsecond}, perKiB: mostPerKiB}
+	heard, tried := uint64(0), 0
+	again := func() bool { heard++; return !g.reads(8<<10, heard) }
+	for range 100 * triedEach {
+		if !again() {
+			continue
+		}
+		if !g.through {
+			break // the ring is faster
+		}
+		require.True(t, g.due())
+		g.took(8<<10, 400*time.Nanosecond)
+		tried++
+	}
+	require.Greater(t, tried, 1, "one fast copy may be chance")
+	require.True(t, again(), "100 fast copies changed nothing")
+}
+
+func TestCallCost(t *testing.T) {
+	c := callCost()
+	require.Positive(t, c.fixed)
+	require.Less(t, c.fixed, time.Millisecond, "no call was made")
+}
