@@ -151,20 +151,21 @@ func (a *Agent) start() error {
 // live is the loop, until the job has ended or another head is to lead it; then it returns
 // false.
 func (a *Agent) live() bool {
-	for (a.running > 0 || a.draining > 0 || a.back != nil) && a.deposed == nil {
-		(<-a.events)()
-	}
-	if a.deposed != nil {
-		close(a.done)
-		a.abdicate()
-		return false
-	}
-	if a.doubt != nil && !a.ending && a.interrupts == 0 {
-		a.fail(*a.doubt)
+	for a.deposed == nil {
+		switch {
+		case a.running > 0 || a.draining > 0 || a.back != nil || a.pending():
+			(<-a.events)()
+		case a.doubt != nil && !a.ending && a.interrupts == 0:
+			a.fail(*a.doubt)
+		default:
+			close(a.done)
+			a.finish()
+			return true
+		}
 	}
 	close(a.done)
-	a.finish()
-	return true
+	a.abdicate()
+	return false
 }
 
 // prepare makes all that can fail before the first process runs.
@@ -584,16 +585,25 @@ func (a *Agent) release() {
 // detail says what only a curious user wants to know.
 func (a *Agent) detail(format string, args ...any) {
 	if a.job.Verbose {
-		a.speaker.say(fmt.Sprintf("%7.1f ms: ", float64(time.Since(a.since))/1e6) + fmt.Sprintf(format, args...))
+		a.say(a.stamped(format, args...))
 	}
+}
+
+// stamped is a line that says when.
+func (a *Agent) stamped(format string, args ...any) string {
+	return fmt.Sprintf("%7.1f ms: ", float64(time.Since(a.since))/1e6) + fmt.Sprintf(format, args...)
 }
 
 // warn says what the job goes on in spite of.
 func (a *Agent) warn(format string, args ...any) {
 	if !a.job.Quiet {
-		a.speaker.say(fmt.Sprintf(format, args...))
+		a.say(fmt.Sprintf(format, args...))
 	}
 }
+
+// say tells the user what may follow from something decided, which is to be agreed on first: a
+// head that is one no longer has lost nobody.
+func (a *Agent) say(text string) { a.agreed(func() { a.speaker.say(text) }) }
 
 // everyone is the processes that still run.
 func (a *Agent) everyone() []*process {

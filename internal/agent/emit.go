@@ -21,7 +21,8 @@ type newsfeed struct {
 	targets     []string             // where metrics are served
 }
 
-// emit tells every subscriber of e. One that is too slow is one no longer.
+// emit tells every subscriber of e, once what was decided is agreed on. One that is too slow is one
+// no longer.
 func (a *Agent) emit(e events.Event) {
 	f := &a.news
 	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // JSON has nothing else
@@ -30,12 +31,14 @@ func (a *Agent) emit(e events.Event) {
 		panic("agent: an event that tells nothing: " + string(events.Append(nil, e)))
 	}
 	f.audit.Apply(e)
-	a.traceEvent(e)
-	for s := range f.subscribers {
-		if !s.offer(e) {
-			a.unsubscribe(s, true)
+	a.agreed(func() {
+		a.traceEvent(e)
+		for s := range f.subscribers {
+			if e.Seq > s.after && !s.offer(e) {
+				a.unsubscribe(s, true)
+			}
 		}
-	}
+	})
 }
 
 // audit is why ranks are where they are, as it is now.

@@ -13,7 +13,8 @@ import (
 
 // Where a job outlives its head, the head writes each decision that must not be lost into
 // the ledger, and goes on at once as if it were agreed on. What it tells others because of
-// it waits until it is: should another head have taken over, nobody has heard of it.
+// it waits until it is, and so does the end of the job: should another head have taken over,
+// nobody has heard of it.
 
 // A pen is what the head writes with. Owned by loop, but for queue.
 type pen struct {
@@ -169,6 +170,8 @@ func (a *Agent) depose(err error) {
 func (a *Agent) resign(err error) {
 	if a.deposed == nil {
 		a.deposed = err
-		a.detail("this agent leads the job no more: %v", err)
+		if a.job.Verbose {
+			a.speaker.say(a.stamped("this agent leads the job no more: %v", err))
+		}
 	}
 }

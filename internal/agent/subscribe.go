@@ -25,6 +25,7 @@ const (
 // with a queue between, is one no longer: the job does not wait.
 type subscriber struct {
 	queue chan events.Event // closed by the loop, after the last
+	after uint64            // of it come events with a higher number; the others it has
 	cut   bool              // it was too slow; set before queue is closed
 	out   interface {
 		io.Writer
@@ -49,6 +50,7 @@ func (a *Agent) subscribe(s *subscriber) (first []events.Event) {
 		a.news.subscribers = map[*subscriber]bool{}
 	}
 	a.news.subscribers[s] = true
+	s.after = a.news.state.Seq
 	a.lookAt()
 	return a.standing()
 }

@@ -109,7 +109,7 @@ func (a *Agent) pronounce() {
 		v.text += lastWords(v.by)
 	}
 	v.text += v.scene
-	a.speaker.say(v.text)
+	a.say(v.text)
 }
 
 // rankFailed is told by a process that one of its ranks failed. A rank whose
