@@ -55,18 +55,22 @@ const recordLen = uint64(unsafe.Sizeof(record{}))
 // always one or the other, whole.
 func ReplaceDeterminants(path string, records []Determinant) (*Determinants, error) {
 	next := path + ".new"
+	os.Remove(next) // of one that came to nothing
 	d, err := CreateDeterminants(next)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range records {
-		if err := d.Append(r); err != nil {
-			d.Close()
-			return nil, err
+		if err = d.Append(r); err != nil {
+			break
 		}
 	}
-	if err := os.Rename(next, path); err != nil {
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
 		d.Close()
+		os.Remove(next)
 		return nil, err
 	}
 	return d, nil

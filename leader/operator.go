@@ -135,7 +135,8 @@ func (m *Machine) drainOn() {
 	for _, name := range m.drains {
 		h := m.hosts[name]
 		d := h.draining
-		if d.record == nil {
+		first := d.record == nil
+		if first {
 			d.record = m.record(fmt.Sprintf("the operator drains %s", name))
 			d.record.Verdict, d.record.Chosen, d.record.Ref = Order, doEmpty, d.ref
 			if d.cut != "" {
@@ -176,7 +177,7 @@ func (m *Machine) drainOn() {
 			h.cordoned, h.draining = true, nil
 			d.record.Why = "the host is empty, and cordoned"
 			m.tell(d.record)
-		} else if len(d.record.Plans) > before || why != d.why {
+		} else if len(d.record.Plans) > before || why != d.why || first { // who asked is answered, if all are leaving already
 			d.why, d.record.Why = why, why
 			m.tell(d.record)
 		}

@@ -56,7 +56,9 @@ func top(ctx context.Context, stdin, stdout *os.File, args []string) error {
 		err = lines(ctx, w, stdout, ended)
 	}
 	if err == nil && ctx.Err() == nil {
+		w.mu.Lock()
 		farewell(stdout, &w.state)
+		w.mu.Unlock()
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -246,6 +247,45 @@ func TestAnAgentThatTalksNonsense(t *testing.T) {
 	require.Equal(t, 1, a.Wait())
 	require.LessOrEqual(t, strings.Count(errs.String(), "because"), refusalsTold)
 	require.Contains(t, errs.String(), "rank 1: exited with code 0")
+}
+
+// An agent that tells the end of a process's connection, or what it said, before the process
+// has said Hello.
+func TestAnAgentThatSpeaksForASilentProcess(t *testing.T) {
+	a, _, errs := seat(t)
+	conn, c := fake(t, a)
+	go io.Copy(io.Discard, conn)
+	require.NoError(t, c.Send(control.FromAgent{Forked: &control.Forked{Process: 1, PID: 7}}))
+	require.NoError(t, c.Send(control.FromAgent{Said: &control.Said{Process: 1}}))
+	require.NoError(t, c.Send(control.FromAgent{Said: &control.Said{Process: 1, Message: &control.Message{Finished: &control.Finished{Ranks: []int{1}}}}}))
+	require.NoError(t, c.Send(control.FromAgent{Exited: &control.Exited{Process: 1, Status: 9}}))
+	require.NoError(t, c.Send(control.FromAgent{Drained: &control.Drained{Process: 1}}))
+	require.NotZero(t, a.Wait())
+	require.Contains(t, errs.String(), "rank 1 on host b was killed by signal 9")
+}
+
+// A screen that goes on after it was held up takes much in small pieces at once: the agent that
+// is told so is not overwhelmed.
+func TestMuchIsTakenAtOnce(t *testing.T) {
+	a := newAgent(Job{})
+	p := &process{streams: [2]*stream{{screen: new(screen), w: io.Discard}, {screen: new(screen), w: io.Discard}}}
+	r := &remote{a: a, out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), gave: make(chan struct{}, 1), taken: map[stdio]control.Taken{}}
+	r.printer.init(r)
+	const pieces = 2 * remoteQueue
+	for range pieces {
+		require.True(t, r.printer.add(printed{p: p, data: []byte("line\n")}))
+	}
+	for _, x := range r.printer.queue {
+		r.printer.print(x)
+	}
+	require.Empty(t, r.out)
+	require.Equal(t, map[stdio]control.Taken{{}: {Bytes: 5 * pieces}}, r.takeTaken())
+	require.Empty(t, r.takeTaken(), "it is told once")
+	select {
+	case <-r.over:
+		t.Error("the agent was taken for lost")
+	default:
+	}
 }
 
 // A screen that is held up while an agent sends what it may and then more: what

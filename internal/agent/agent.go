@@ -65,6 +65,8 @@ type Agent struct {
 	code   int           // the job's exit code; read after ended
 	wg     sync.WaitGroup
 
+	writers sync.WaitGroup // of events and traces, who may have a last word
+
 	// What follows is owned by loop.
 	running    int // processes that have not been judged
 	draining   int // those that were started and whose output has not all been passed on
@@ -402,7 +404,7 @@ func (a *Agent) run() {
 	}
 	a.emitJob()
 	if a.metrics != nil {
-		a.measured(a.hereName(), a.metrics.Addr())
+		a.measured(a.hereName(), a.metrics.Addr().AddrPort())
 	}
 	if a.job.Timeout > 0 {
 		a.after(a.job.Timeout, a.timedOut)
@@ -512,6 +514,7 @@ func (a *Agent) finish() {
 	a.endChaos()
 	a.emitEnd()
 	a.closeTrace()
+	a.writers.Wait()
 	a.storeContracts()
 	if a.feeding != nil {
 		a.feeding.give(0, true)
@@ -598,6 +601,13 @@ func (a *Agent) stamped(format string, args ...any) string {
 func (a *Agent) warn(format string, args ...any) {
 	if !a.job.Quiet {
 		a.say(fmt.Sprintf(format, args...))
+	}
+}
+
+// remark says what follows from nothing that was decided. Any goroutine may.
+func (a *Agent) remark(format string, args ...any) {
+	if !a.job.Quiet {
+		a.speaker.say(fmt.Sprintf(format, args...))
 	}
 }
 

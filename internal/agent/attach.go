@@ -78,9 +78,6 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 		v.more.Broadcast()
 		v.mu.Unlock()
 	}()
-	if v.Stdin != nil {
-		go v.readInput() // ends with this operating-system process: a terminal cannot be left off
-	}
 	silence := time.Duration(v.pass.Silence)
 	for last := time.Now(); ; {
 		code, ended, met := v.session(silence)
@@ -165,6 +162,11 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 		if !v.typed { // what is read here goes on where others have ended
 			v.typed = true
 			v.read += at.Input
+			if isTerminal(v.Stdin) && !inForeground(v.Stdin) {
+				v.eof = true // reading would stop us
+			} else {
+				go v.readInput() // ends with this operating-system process: a terminal cannot be left off
+			}
 		}
 		v.sent, v.taken = min(max(at.Input, v.read-int64(len(v.input))), v.read), at.Input
 		v.more.Broadcast()

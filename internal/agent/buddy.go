@@ -35,6 +35,7 @@ type buddies struct {
 	wake     chan struct{} // one element: there may be something to carry
 
 	strangers atomic.Uint64
+	shaking   handshakes
 
 	mu      sync.Mutex // guards what follows
 	dir     string     // of the job, on this host; empty before there is one
@@ -129,9 +130,13 @@ func (b *buddies) accept() {
 			c.Close()
 			return
 		}
+		b.shaking.begin(c, shakes+ownMost)
 		b.wg.Go(func() {
 			defer b.dismiss(c)
 			conn, err := b.greet(c)
+			if !b.shaking.ended(c) && err == nil {
+				err = errCrowded
+			}
 			if err != nil {
 				b.refused(addrOf(c), err)
 				return

@@ -123,13 +123,13 @@ func (c *crew) all() []*child {
 func (c *crew) more(m *child) {
 	c.pump(m)
 	cores, err := c.coresOf(m)
-	c.starter.work <- func() {
+	c.starter.do(func() {
 		if err == nil {
 			err = c.fork(m, cores)
 		}
 		m.closeOurs()
 		c.started(m, err)
-	}
+	})
 }
 
 // coresOf is those that m, which is among the children, is to be bound to.
@@ -177,15 +177,13 @@ func (c *crew) start() error {
 		c.wg.Go(c.lookForHangs)
 	}
 	c.starter = newStarter(min(runtime.NumCPU(), len(c.children)))
-	c.wg.Go(func() {
-		for i, m := range c.children {
-			c.starter.work <- func() {
-				err := c.fork(m, sets[i])
-				m.closeOurs()
-				c.started(m, err)
-			}
-		}
-	})
+	for i, m := range c.children {
+		c.starter.do(func() {
+			err := c.fork(m, sets[i])
+			m.closeOurs()
+			c.started(m, err)
+		})
+	}
 	return nil
 }
 

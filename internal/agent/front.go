@@ -187,9 +187,7 @@ func (a *Agent) partFromFront() {
 		}
 		return
 	}
-	if err := leaveBehind(a.deputy.crew.dir.path, rest, a.code); err != nil {
-		a.detail("what is left to show could not be kept: %v", err)
-	}
+	_ = leaveBehind(a.deputy.crew.dir.path, rest, a.code) // nobody is there to be told that it could not be kept
 }
 
 func (s *spool) watched() bool { return s.who() != nil }

@@ -36,7 +36,7 @@ func newGuard(command []string, socket string) (*guard, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
 	in, err := cmd.StdinPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = owned.start(cmd)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start a guard, which ends what is left should mpivrun be killed: %w", err)
@@ -58,16 +58,13 @@ func (g *guard) tell(sign byte, pid int) {
 	fmt.Fprintf(g.in, "%c%d\n", sign, pid) // a guard that is gone guards nothing
 }
 
-// is is true if pid is the guard.
-func (g *guard) is(pid int) bool { return g != nil && g.cmd.Process.Pid == pid }
-
 // close ends the guard and waits for it.
 func (g *guard) close() {
 	if g == nil {
 		return
 	}
 	g.in.Close()
-	g.cmd.Wait()
+	owned.wait(g.cmd)
 }
 
 // Guard reads which processes run from in, and kills the groups of those that

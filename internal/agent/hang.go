@@ -78,8 +78,10 @@ func (c *crew) lookForHangs() {
 				pulses[m] = p
 			}
 			n, err := p.stat.ReadAt(buf, 0)
-			if err != nil && err != io.EOF {
-				continue // it has ended
+			if err != nil && err != io.EOF { // it has ended
+				p.stat.Close()
+				delete(pulses, m)
+				continue
 			}
 			state, ticks, ok := parseStat(buf[:n])
 			if !ok {

@@ -19,12 +19,10 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
-// How many may be connecting that have not shown who they are, beside the job's
-// own agents, and for how long. One more, and the first of them is closed:
-// strangers who say nothing keep nobody out.
 const (
-	shakes    = 64
-	shakeTime = 5 * time.Second
+	shakes    = 64              // handshakes at a time, beside those of the job's own agents, which may all come at once:
+	ownMost   = 512             //   so many where nobody knows how many there are. Others try again
+	shakeTime = 5 * time.Second // for each
 	// refusalsTold is how many refusals are worth a line.
 	refusalsTold = 20
 )
@@ -39,12 +37,12 @@ type head struct {
 	wg       sync.WaitGroup
 	port     int    // where agents connect
 	term     uint64 // of this head's election; 0: it was not elected
+	shaking  handshakes
 
 	refused int // owned by the Agent's loop
 
 	mu         sync.Mutex // guards what follows
 	conns      map[net.Conn]bool
-	shaking    []net.Conn       // those of conns that have not shown who they are, the oldest first
 	ears       map[*patient]int // by connection: the agents of other hosts
 	cutOff     time.Time        // when last nothing was heard of any of them
 	cutOffTold bool             // the user knows
@@ -107,8 +105,8 @@ func (h *head) accept() {
 		h.wg.Go(func() {
 			defer h.forget(c)
 			conn, index, err := h.admit(c)
-			if !h.shaken(c) && err == nil {
-				err = errors.New("too many others came meanwhile")
+			if !h.shaking.ended(c) && err == nil {
+				err = errCrowded
 			}
 			if err != nil {
 				h.a.post(func() { h.a.strangerRefused(c.RemoteAddr(), err) })
@@ -119,6 +117,8 @@ func (h *head) accept() {
 		})
 	}
 }
+
+var errCrowded = errors.New("too many others came meanwhile")
 
 // strangerRefused is told of a connection that came to nothing.
 func (a *Agent) strangerRefused(from fmt.Stringer, err error) {
@@ -154,24 +154,8 @@ func (h *head) keep(c net.Conn) bool {
 		return false
 	}
 	h.conns[c] = true
-	h.shaking = append(h.shaking, c)
-	if len(h.shaking) > shakes+2*len(*h.a.roster.Load()) { // which may all come at once
-		h.shaking[0].Close()
-		h.shaking = slices.Delete(h.shaking, 0, 1)
-	}
+	h.shaking.begin(c, shakes+2*len(*h.a.roster.Load()))
 	return true
-}
-
-// shaken is told that c's other end has shown who it is, or will not. False: c
-// has been closed to make room.
-func (h *head) shaken(c net.Conn) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i := slices.Index(h.shaking, c)
-	if i >= 0 {
-		h.shaking = slices.Delete(h.shaking, i, i+1)
-	}
-	return i >= 0
 }
 
 func (h *head) forget(c net.Conn) {

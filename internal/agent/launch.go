@@ -247,7 +247,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 		l.mu.Unlock()
 		return -1, errors.New("the job has ended")
 	}
-	if err := cmd.Start(); err != nil {
+	if err := owned.start(cmd); err != nil {
 		l.mu.Unlock()
 		return -1, err
 	}
@@ -261,7 +261,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 		in.Write(input) // it stays open: its end is the end of the launch
 		close(written)
 	}()
-	err = cmd.Wait()
+	err = owned.wait(cmd)
 	<-written
 	l.mu.Lock()
 	delete(l.running, cmd)
@@ -271,6 +271,9 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 			return exitCode(st), nil
 		}
 		return ee.ExitCode(), nil
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // what it started may still have its output
+		return -1, err
 	}
 	return 0, nil
 }

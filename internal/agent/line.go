@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +58,9 @@ func inTurn[T any](ctx context.Context, addrs []string, try func(context.Context
 		}
 		return other(a) - other(b)
 	})
+	if len(left) == 0 {
+		return first, errors.New("no address is known")
+	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var errs []error
@@ -137,7 +139,7 @@ type line struct {
 }
 
 func newLine(c *tls.Conn, head int) *line {
-	conn := &patient{Conn: c, elsewhere: new(atomic.Int64)}
+	conn := &patient{Conn: c, elsewhere: new(moment)}
 	return &line{conn: conn, head: head, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
 }
 

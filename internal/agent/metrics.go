@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -53,15 +54,16 @@ func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
 }
 
 // measured is told where the metrics of a host are served.
-func (a *Agent) measured(host string, at *net.TCPAddr) {
-	name := at.IP.String()
-	if at.IP.IsUnspecified() {
+func (a *Agent) measured(host string, at netip.AddrPort) {
+	ip := at.Addr().Unmap()
+	name := ip.String()
+	if ip.IsUnspecified() {
 		_, after, with := strings.Cut(host, "@")
 		if name = host; with {
 			name = after
 		}
 	}
-	target := net.JoinHostPort(name, strconv.Itoa(at.Port))
+	target := net.JoinHostPort(name, strconv.Itoa(int(at.Port())))
 	if _, port, _ := net.SplitHostPort(a.job.Metrics); port == "0" {
 		a.warn("metrics of host %s: http://%s/metrics", host, target)
 	} else {
@@ -78,12 +80,12 @@ func (a *Agent) measured(host string, at *net.TCPAddr) {
 
 // measuredElsewhere is told where the agent of h serves metrics, or why it does not.
 func (a *Agent) measuredElsewhere(h *host, m control.Metrics) {
-	at, err := net.ResolveTCPAddr("tcp", m.Addr) // of numbers
+	at, err := netip.ParseAddrPort(m.Addr)
 	switch {
-	case m.Error != "" || err != nil || at.IP == nil:
+	case m.Error != "" || err != nil:
 		a.warn("host %s serves no metrics: %s", h.name, printable(m.Error))
-	case at.IP.IsLoopback():
-		a.warn("host %s serves metrics to itself only, at %s", h.name, m.Addr)
+	case at.Addr().Unmap().IsLoopback():
+		a.warn("host %s serves metrics to itself only, at %v", h.name, at)
 	default:
 		a.measured(h.name, at)
 	}

@@ -251,7 +251,7 @@ func (s *office) heard(m control.Paths) {
 	}
 	for _, i := range heardIn(m, s.d.boot.Silence) {
 		if s.hosts[i] == head.Host {
-			l.conn.elsewhere.Store(time.Now().Add(-max(m.Over, 0)).UnixNano())
+			l.conn.elsewhere.set(time.Now().Add(-max(m.Over, 0)))
 		}
 	}
 }
@@ -296,7 +296,7 @@ func (s *office) ask(l *line) {
 		defer stop()
 		if other, _ := s.try(ctx, head, l.term); other != nil {
 			other.conn.Close()
-			l.conn.answered.Store(time.Now().UnixNano())
+			l.conn.answered.set(time.Now())
 		}
 	})
 }

@@ -3,10 +3,12 @@ package agent
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,9 +70,37 @@ func children() []int {
 func (c *crew) bury() {
 	c.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
 	defer c.forking.Unlock()
+	owned.mu.Lock()
+	defer owned.mu.Unlock()
 	for _, pid := range children() {
-		if !slices.ContainsFunc(c.all(), func(m *child) bool { return m.is(pid) }) && !c.guard.is(pid) {
+		if !slices.ContainsFunc(c.all(), func(m *child) bool { return m.is(pid) }) && !owned.pids[pid] {
 			unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
+}
+
+// owned is the commands of this process, which are no orphans: who started one waits for it.
+var owned = commands{pids: map[int]bool{}}
+
+type commands struct {
+	mu   sync.Mutex
+	pids map[int]bool
+}
+
+func (s *commands) start(cmd *exec.Cmd) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := cmd.Start()
+	if err == nil {
+		s.pids[cmd.Process.Pid] = true
+	}
+	return err
+}
+
+func (s *commands) wait(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pids, cmd.Process.Pid)
+	return err
 }

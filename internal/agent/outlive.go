@@ -144,7 +144,9 @@ func (d *deputy) beginJob() (err error) {
 	if d.copies, err = newBuddies(d.identity, d.say); err != nil {
 		return err
 	}
-	d.copies.home(d.crew.dir.path)
+	if err := d.copies.home(d.crew.dir.path); err != nil {
+		return err
+	}
 	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.port()))}
 	d.office.init(d)
 	a := newAgent(j)
@@ -475,6 +477,7 @@ func (a *Agent) abdicate() {
 	for s := range a.news.subscribers {
 		a.unsubscribe(s, false)
 	}
+	a.writers.Wait()
 	if a.feeding != nil {
 		a.feeding.give(0, true)
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +25,7 @@ type host struct {
 	clock     time.Duration // by how much it is behind the one here, as far as was seen when its agent joined
 	copies    int           // the port of its agent where it takes copies of snapshots
 	buddy     *host         // to which those of its own go; nil: to none
-	alive     atomic.Int64  // Unix time in ns: when bytes of its processes had come to other hosts
+	alive     moment        // when bytes of its processes had come to other hosts
 }
 
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.

@@ -107,7 +107,7 @@ func (w *printer) print(x printed) {
 		}
 	}
 	w.took(x)
-	w.r.tell(control.ToAgent{Taken: &control.Taken{Process: x.p.index, Stderr: x.stderr, Bytes: len(x.data), Broken: s.broken.Load()}})
+	w.r.took(x.of(), len(x.data), s.broken.Load())
 }
 
 // A window is how many bytes may be on their way to who says when it has taken

@@ -41,8 +41,10 @@ type remote struct {
 	why     error // of the end
 	printer printer
 
-	mu    sync.Mutex // guards what follows
+	gave  chan struct{} // one element: there is something in taken
+	mu    sync.Mutex    // guards what follows
 	later []control.Tell
+	taken map[stdio]control.Taken // of output, since the agent was told of it
 
 	// What follows is for the goroutine that reads.
 	left    string       // why the agent leaves, in its own words
@@ -59,6 +61,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 		a: h.a, host: host, ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
 		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
+		gave: make(chan struct{}, 1), taken: map[stdio]control.Taken{},
 	}
 	r.conn.Limit(control.FromAgentBytes)
 	r.printer.init(r)
@@ -151,19 +154,46 @@ func (r *remote) write() {
 	tick := time.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
 	for {
-		var m control.ToAgent
+		var all []control.ToAgent
 		select {
-		case m = <-r.out:
+		case m := <-r.out:
+			all = append(all, m)
+		case <-r.gave:
+			for _, t := range r.takeTaken() {
+				all = append(all, control.ToAgent{Taken: &t})
+			}
 		case <-tick.C:
-			m.Alive = &control.Alive{Later: r.takeLater()}
+			all = append(all, control.ToAgent{Alive: &control.Alive{Later: r.takeLater()}})
 		case <-r.over:
 			return
 		}
-		if err := r.to.Send(m); err != nil {
-			r.end(err)
-			return
+		for _, m := range all {
+			if err := r.to.Send(m); err != nil {
+				r.end(err)
+				return
+			}
 		}
 	}
+}
+
+// took has the agent told that n bytes of an output are taken, or that nobody takes more of it. That
+// may be many times between two messages to it, as when a screen that was held up goes on.
+func (r *remote) took(of stdio, n int, broken bool) {
+	r.mu.Lock()
+	t := r.taken[of]
+	r.taken[of] = control.Taken{Process: of.process, Stderr: of.stderr, Bytes: t.Bytes + n, Broken: t.Broken || broken}
+	r.mu.Unlock()
+	select {
+	case r.gave <- struct{}{}:
+	default:
+	}
+}
+
+func (r *remote) takeTaken() (all map[stdio]control.Taken) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, r.taken = r.taken, make(map[stdio]control.Taken, len(r.taken))
+	return all
 }
 
 // tell queues m.

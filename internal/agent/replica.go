@@ -368,17 +368,17 @@ type named string
 func (named) Network() string  { return "mpiv" }
 func (n named) String() string { return string(n) }
 
-// dialAgent connects to an agent, by the first of its addresses that answers.
+// dialAgent connects to an agent, by the first of its addresses that answers: one may be of a network that is cut.
 func dialAgent(ctx context.Context, own *identity.Identity, protocol string, to control.Voter) (*tls.Conn, error) {
-	var errs []error
-	for _, addr := range to.Addrs {
-		c, err := dialDoor(ctx, own, protocol, addr, to.Agent)
-		if err == nil {
-			return c, nil
-		}
-		errs = append(errs, err)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := inTurn(ctx, to.Addrs, func(ctx context.Context, addr string) (*tls.Conn, error) {
+		return dialDoor(ctx, own, protocol, addr, to.Agent)
+	}, func(c *tls.Conn) { c.Close() })
+	if err != nil {
+		return nil, fmt.Errorf("agent %d cannot be reached: %w", to.Agent, err)
 	}
-	return nil, fmt.Errorf("agent %d cannot be reached: %w", to.Agent, errors.Join(errs...))
+	return c, nil
 }
 
 // dialDoor connects to the door of the agent of that index.

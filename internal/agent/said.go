@@ -16,6 +16,7 @@ import (
 func (a *Agent) said(p *process, m *control.Message) {
 	switch {
 	case p.judged && !p.exited, p.host.lost:
+	case p.hello == nil && (m == nil || m.Hello == nil): // its agent lies: a process says Hello first
 	case m == nil:
 		a.linkEnd(p)
 	case m.Hello != nil:

@@ -26,17 +26,16 @@ const patientWaits = 10
 type patient struct {
 	*tls.Conn
 	silence time.Duration // zero: for ever. Set by who reads
-	at      atomic.Int64  // Unix time in ns: when something came last
+	at      moment        // when something came last
 	crawl   crawl
 
-	// answered is when the other end was last seen to be there by another connection, as Unix time in ns:
-	// what a short cut has held up TCP tries again after waits that it doubles, up to a second, and another
+	// answered is when the other end was last seen to be there by another connection: what a short cut has held up TCP tries again after waits that it doubles, up to a second, and another
 	// short cut may be just then; who connects anew waits for nothing.
-	answered atomic.Int64
+	answered moment
 
-	// elsewhere is when something of the other end's host came to processes on others, last, as Unix
-	// time in ns: its link may be full. Nil: that is not known.
-	elsewhere *atomic.Int64
+	// elsewhere is when something of the other end's host came to processes on others, last: its link
+	// may be full. Nil: that is not known.
+	elsewhere *moment
 
 	// missed is called after each wait in which nothing came; nil: nothing is. Set by who reads.
 	missed func()
@@ -49,25 +48,25 @@ type patient struct {
 // wait sets for how long nothing may come.
 func (c *patient) wait(silence time.Duration) {
 	c.silence = silence
-	c.at.Store(time.Now().UnixNano())
+	c.at.set(time.Now())
 	outwait(c.NetConn(), max(silence, control.AlivePatient))
 }
 
 // heard is how long ago something came.
-func (c *patient) heard() time.Duration { return time.Since(time.Unix(0, c.at.Load())) }
+func (c *patient) heard() time.Duration { return c.at.since() }
 
 // wasElsewhere is how long ago something of the other end's host came to processes on others.
 func (c *patient) wasElsewhere() time.Duration {
 	if c.elsewhere == nil {
 		return math.MaxInt64
 	}
-	return time.Since(time.Unix(0, c.elsewhere.Load()))
+	return c.elsewhere.since()
 }
 
 // sign tells whether there was a sign of life after a time, or of what may hold it up.
 func (c *patient) sign(since time.Time) bool {
-	return c.at.Load() > since.UnixNano() || c.heard() < control.AlivePatient &&
-		(c.answered.Load() > since.UnixNano() || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
+	return c.at.after(since) || c.heard() < control.AlivePatient &&
+		(c.answered.after(since) || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
 }
 
 // A silent is for how long nothing was heard.
@@ -87,7 +86,7 @@ func (c *patient) Read(b []byte) (int, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		answered := time.Since(time.Unix(0, c.answered.Load())) < c.silence
+		answered := c.answered.since() < c.silence
 		excused := answered || c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/patientWaits || c.excuse != nil && c.excuse()
 		if quiet >= control.AlivePatient || !excused {
 			return 0, silent(quiet)
@@ -102,13 +101,13 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 		c.SetReadDeadline(time.Now().Add(c.silence / patientWaits))
 		n, err = c.Conn.Read(b)
 		if n > 0 {
-			c.at.Store(time.Now().UnixNano())
+			c.at.set(time.Now())
 		}
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 		if info := tcpInfo(c.NetConn()); info != nil {
-			c.crawl.see(info, time.Unix(0, c.at.Load()), time.Now(), c.silence)
+			c.crawl.see(info, c.at.time(), time.Now(), c.silence)
 		}
 		if c.missed != nil {
 			c.missed()
@@ -121,15 +120,15 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 // what comes of the other end may not be what is next, as that was lost in a queue, and all takes
 // long. A kernel sends nothing for a process that is stopped but what was on its way.
 type crawl struct {
-	segments uint32       // with data, that have come
-	seen     atomic.Int64 // Unix time in ns: when there were more, or the reader got something
-	until    atomic.Int64 // Unix time in ns: how long it goes on
-	queued   atomic.Bool  // by how long round trips take
+	segments uint32      // with data, that have come
+	seen     moment      // when there were more, or the reader got something
+	until    moment      // how long it goes on
+	queued   atomic.Bool // by how long round trips take
 }
 
 // see takes how a connection is now, whose reader got something last at heard.
 func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Duration) {
-	seen := time.Unix(0, c.seen.Load())
+	seen := c.seen.time()
 	switch {
 	case heard.After(seen):
 		seen = heard
@@ -143,8 +142,8 @@ func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Durat
 	if queued {
 		patience += rtt + 4*time.Duration(info.Rttvar)*time.Microsecond // as TCP waits itself
 	}
-	c.seen.Store(seen.UnixNano())
-	c.until.Store(seen.Add(patience).UnixNano())
+	c.seen.set(seen)
+	c.until.set(seen.Add(patience))
 	c.queued.Store(queued)
 }
 
@@ -153,11 +152,11 @@ func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Durat
 const ackDelayed = 200 * time.Millisecond
 
 // goesOn tells whether something of the other end came lately, or may take as long.
-func (c *crawl) goesOn(now time.Time) bool { return now.UnixNano() < c.until.Load() }
+func (c *crawl) goesOn(now time.Time) bool { return c.until.after(now) }
 
 // sign tells whether something came after a time, or may stand in a queue.
 func (c *crawl) sign(since time.Time) bool {
-	return c.seen.Load() > since.UnixNano() || c.queued.Load() && c.goesOn(time.Now())
+	return c.seen.after(since) || c.queued.Load() && c.goesOn(time.Now())
 }
 
 // listen has it noticed when nothing comes of the agent of r, which takes copies at door,
@@ -175,7 +174,7 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 		if len(door.Addrs) > 0 && r.ear.heard() > silence/3 {
 			asking.Go(func() {
 				if h.asks(ctx, door) {
-					r.ear.answered.Store(time.Now().UnixNano())
+					r.ear.answered.set(time.Now())
 				}
 			})
 		}
@@ -270,8 +269,8 @@ func (a *Agent) heardOf(h *host, process int, at time.Time) {
 		return
 	}
 	g := a.processes[process].host
-	if ns := at.UnixNano(); ns > g.alive.Load() {
-		g.alive.Store(ns)
+	if at.After(g.alive.time()) {
+		g.alive.set(at)
 	}
 	if pair := pairOf(g, h); at.After(a.met[pair]) {
 		if a.met == nil {

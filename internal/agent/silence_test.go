@@ -52,7 +52,7 @@ func TestSilence(t *testing.T) {
 				}
 				p.wait(silence)
 				if c.seen > 0 {
-					time.AfterFunc(c.seen, func() { p.answered.Store(time.Now().UnixNano()) })
+					time.AfterFunc(c.seen, func() { p.answered.set(time.Now()) })
 				}
 				if c.speaks > 0 {
 					time.AfterFunc(c.speaks, func() { speaker.Write([]byte{7}) })
@@ -92,7 +92,7 @@ func TestCrawl(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var x crawl
-			heard := time.Unix(100, 0)
+			heard := time.Now()
 			for wait := 1; ; wait++ {
 				now := heard.Add(time.Duration(wait) * silence / patientWaits)
 				info := unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Rttvar: uint32(c.vary.Microseconds()), Data_segs_in: c.segments[min(wait, len(c.segments))-1]}
@@ -116,7 +116,7 @@ func TestWhoIsCutOff(t *testing.T) {
 		x, y := &patient{}, &patient{}
 		heard := func(ps ...*patient) {
 			for _, p := range ps {
-				p.at.Store(time.Now().UnixNano())
+				p.at.set(time.Now())
 			}
 		}
 		cutOff := func() bool { h.lookWhetherCutOff(); return h.wasCutOff() }
@@ -188,10 +188,10 @@ func TestHeardOfElsewhere(t *testing.T) {
 				require.Zero(t, h.alive.Load())
 				return
 			}
-			require.Equal(t, now.Add(-m.Over).UnixNano(), h.alive.Load(), "the earliest at which it can have come")
+			require.WithinDuration(t, now.Add(-m.Over), h.alive.time(), 0, "the earliest at which it can have come")
 			m.Over = time.Second
 			a.heard(a.processes[c.by], m, now)
-			require.Equal(t, now.Add(-100*time.Millisecond).UnixNano(), h.alive.Load(), "a late word of what was earlier")
+			require.WithinDuration(t, now.Add(-100*time.Millisecond), h.alive.time(), 0, "a late word of what was earlier")
 		})
 	}
 }

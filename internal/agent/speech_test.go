@@ -20,7 +20,7 @@ func (l led) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
 // talking is a speech for whom agent 2 is heard over a connection.
 func talking() (*speech, *patient) {
 	ear := &patient{}
-	ear.at.Store(time.Now().UnixNano())
+	ear.at.set(time.Now())
 	return &speech{NetworkTransport: &raft.NetworkTransport{}, silence: time.Second, ear: func(agent int) *patient {
 		if agent == 2 {
 			return ear
@@ -37,7 +37,7 @@ func TestSignsOfLifeAreAnswers(t *testing.T) {
 				s, ear := talking()
 				time.Sleep(time.Millisecond)
 				if speaks > 0 {
-					time.AfterFunc(speaks, func() { ear.at.Store(time.Now().UnixNano()) })
+					time.AfterFunc(speaks, func() { ear.at.set(time.Now()) })
 				}
 				begun := time.Now()
 				var answer raft.AppendEntriesResponse
@@ -78,11 +78,11 @@ func TestSignsOfLifeAreRelayed(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		s.relay(led{"2"})
 		require.Len(t, told, 1, "nothing was heard since")
-		ear.at.Store(time.Now().UnixNano() + 1)
+		ear.at.set(time.Now().Add(1))
 		s.relay(led{"2"})
 		require.Len(t, told, 2)
 		time.Sleep(100 * time.Millisecond)
-		ear.answered.Store(time.Now().UnixNano())
+		ear.answered.set(time.Now())
 		s.relay(led{"2"})
 		require.Len(t, told, 3, "it answered over another connection")
 	})

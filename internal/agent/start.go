@@ -21,16 +21,21 @@ import (
 // ended: when the thread that forked a process dies, so does the process, by
 // the signal it has asked for. That is what ends it when the agent is killed.
 type starter struct {
-	work chan func()
-	wg   sync.WaitGroup
+	wg sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	more   sync.Cond
+	work   []func()
+	closed bool
 }
 
 func newStarter(threads int) *starter {
-	s := &starter{work: make(chan func())}
+	s := new(starter)
+	s.more.L = &s.mu
 	for range threads {
 		s.wg.Go(func() {
 			runtime.LockOSThread() // never unlocked: the thread may be bound to some cores, so it ends with us
-			for f := range s.work {
+			for f := s.next(); f != nil; f = s.next() {
 				f()
 			}
 		})
@@ -38,8 +43,32 @@ func newStarter(threads int) *starter {
 	return s
 }
 
+// do has a thread call f. It does not wait: who is told of what f does may be who calls this.
+func (s *starter) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.work = append(s.work, f)
+	s.more.Signal()
+}
+
+// next waits for something to do; nil: there will be nothing.
+func (s *starter) next() (f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.work) == 0 && !s.closed {
+		s.more.Wait()
+	}
+	if len(s.work) > 0 {
+		f, s.work = s.work[0], s.work[1:]
+	}
+	return f
+}
+
 func (s *starter) close() {
-	close(s.work)
+	s.mu.Lock()
+	s.closed = true
+	s.more.Broadcast()
+	s.mu.Unlock()
 	s.wg.Wait()
 }
 

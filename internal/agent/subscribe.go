@@ -160,13 +160,13 @@ func openEvents(path string) (*os.File, error) {
 func (a *Agent) writeEvents() {
 	s := &subscriber{out: a.eventsFile}
 	first := a.subscribe(s)
-	a.wg.Go(func() {
+	a.writers.Go(func() {
 		err := s.run(first)
 		if closed := a.eventsFile.Close(); err == nil {
 			err = closed
 		}
 		if err != nil {
-			a.warn("events could not be written, and end somewhere: %v", err)
+			a.remark("events could not be written, and end somewhere: %v", err)
 		}
 	})
 }

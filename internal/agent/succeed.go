@@ -92,6 +92,7 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 func (a *Agent) lead(r *replica) {
 	defer close(a.ended)
 	a.replicate(r)
+	a.news.state.Seq = r.raft.CurrentTerm() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
 	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
@@ -233,6 +234,9 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		return
 	}
 	h.place = r
+	if before, twice := a.back.came[h]; twice {
+		before.accept <- false
+	}
 	a.back.came[h] = returned{says, accept}
 	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: says.Joined.PID, Cores: says.Joined.Cores, Address: there}})
 	waits := false

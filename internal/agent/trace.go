@@ -27,17 +27,25 @@ const (
 	traceLook     = 20 * time.Millisecond // how often it is seen whether they have
 	clockTrust    = 10 * time.Millisecond // what the clocks of hosts are not known to differ by
 	traceMost     = 1000 * 24 * time.Hour // for which one may ask
+	traceParting  = 5 * time.Second       // for who asked to take what is left when the trace has ended: the job does not wait longer
 )
 
 // A tracing is a trace that is being written. Owned by loop, but for what its goroutine
 // does.
 type tracing struct {
 	id     uint64
+	out    traceOutput
 	queue  chan func(*trace.Writer) // closed by the loop, after the last
 	held   atomic.Int64             // bytes in it
 	lost   uint64                   // what had no room in it
 	awaits map[*process]bool        // nil: it has not been ended. Who has not told the last
 	clocks map[string]string
+}
+
+// A traceOutput is a connection or a file.
+type traceOutput interface {
+	io.Writer
+	SetWriteDeadline(time.Time) error
 }
 
 // offer queues f, which holds n bytes. Nobody waits: what has no room is lost, and
@@ -74,21 +82,21 @@ func (a *Agent) traceJob() {
 		}
 		switch {
 		case err != nil:
-			a.warn("the trace could not be written, and ends somewhere: %v", err)
+			a.remark("the trace could not be written, and ends somewhere: %v", err)
 		case s.String() != "":
-			a.warn("trace in %s: %v", a.job.Trace, s)
+			a.remark("trace in %s: %v", a.job.Trace, s)
 		}
 	})
 }
 
 // beginTrace has what happens from now on written to out, after before, which may be nil,
 // was called. When it has ended, done is told, not by the loop.
-func (a *Agent) beginTrace(out io.Writer, before func(), done func(trace.Summary, error)) {
+func (a *Agent) beginTrace(out traceOutput, before func(), done func(trace.Summary, error)) {
 	a.lastTrace++
-	t := &tracing{id: a.lastTrace, queue: make(chan func(*trace.Writer), traceQueue), clocks: map[string]string{}}
+	t := &tracing{id: a.lastTrace, out: out, queue: make(chan func(*trace.Writer), traceQueue), clocks: map[string]string{}}
 	a.tracing = t
 	now := time.Now()
-	a.wg.Go(func() {
+	a.writers.Go(func() {
 		if before != nil {
 			before()
 		}
@@ -140,7 +148,7 @@ func (a *Agent) traced(p *process, m control.Traced) {
 		}
 		t.offer(len(m.Chunk), func(w *trace.Writer) {
 			if err := w.Chunk(p.index, skew, m.Chunk); err != nil {
-				a.warn("a part of the trace is left out: %v", err)
+				a.remark("a part of the trace is left out: %v", err)
 			}
 		})
 	}
@@ -183,13 +191,14 @@ func (a *Agent) lookAtTrace(t *tracing, late time.Time) {
 // closeTrace ends the trace with what is known.
 func (a *Agent) closeTrace() {
 	if a.tracing != nil {
+		a.tracing.out.SetWriteDeadline(time.Now().Add(traceParting)) // a file has none
 		close(a.tracing.queue)
 		a.tracing = nil
 	}
 }
 
 // traceAsked begins a trace for who asked, and ends it after a while.
-func (a *Agent) traceAsked(q Question, out io.Writer, before func(), done func(trace.Summary, error)) (*tracing, error) {
+func (a *Agent) traceAsked(q Question, out traceOutput, before func(), done func(trace.Summary, error)) (*tracing, error) {
 	switch {
 	case q.For <= 0 || q.For > traceMost:
 		return nil, errors.New("for how long? Say mpivrun trace --for SECONDS")

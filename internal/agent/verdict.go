@@ -356,8 +356,10 @@ func (a *Agent) signal(sig syscall.Signal) {
 			return
 		}
 		a.after(signalGrace, func() {
-			a.warn("%s did not end within %v of signal %d (%v), and %s killed",
-				names(a.everyone()), signalGrace, sig, sig, plural(len(a.everyone()), "was", "were"))
+			if left := a.everyone(); len(left) > 0 { // otherwise only output is not shown yet
+				a.warn("%s did not end within %v of signal %d (%v), and %s killed",
+					names(left), signalGrace, sig, sig, plural(len(left), "was", "were"))
+			}
 			a.killAll()
 		})
 	}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/events"
@@ -72,12 +74,14 @@ func poll(ctx context.Context, dir string, f func(events.Event) error) error {
 	defer tick.Stop()
 	for last, asked := uint64(0), 0; ; asked++ {
 		ans, err := Ask(dir, Question{Op: "ps"})
-		if err != nil && asked > 0 {
-			return nil // it has ended
-		}
-		if err != nil {
+		if err != nil && asked == 0 {
 			return err
 		}
+		if _, gone := os.Stat(dir); err != nil && errors.Is(gone, os.ErrNotExist) {
+			return nil // it has ended
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			return err // the agent of this host has died
+		} // otherwise there may be another head soon
 		for _, e := range ans.Events {
 			if e.Seq <= last {
 				continue

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -249,6 +250,38 @@ func TestASlowSubscriberIsCut(t *testing.T) {
 	require.Equal(t, 1, a.Wait())
 	require.NoError(t, <-watching)
 	require.True(t, heard.has(events.JobEnded), "who reads hears it to the end")
+}
+
+// Who has asked for a trace and is stopped does not keep the job from its end.
+func TestWhoAskedForATraceIsStopped(t *testing.T) {
+	j, out, errs := jobOf(t, 2, "wait")
+	a, err := Start(j)
+	require.NoError(t, err)
+	out.await(t, "ready\n", 2)
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: a.asked.Addr().String(), Net: "unix"})
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, json.NewEncoder(c).Encode(Question{Op: "trace", For: time.Hour}))
+	var begun Answer
+	require.NoError(t, json.NewDecoder(c).Decode(&begun))
+	require.Empty(t, begun.Error)
+	long := strings.Repeat("x", 1000)
+	for range 1000 { // more than the connection holds
+		a.post(func() {
+			a.emitOf(a.processes[0], events.Event{Kind: events.RankStayed, Rank: new(0), Text: long})
+		})
+	}
+	a.Abort("enough")
+	ended := make(chan int, 1)
+	go func() { ended <- a.Wait() }()
+	select {
+	case code := <-ended:
+		require.Equal(t, 1, code, "%s", errs)
+	case <-time.After(4 * traceParting):
+		t.Errorf("the job has not ended: %s", errs)
+		c.Close()
+		<-ended
+	}
 }
 
 func TestADiskThatIsFullIsOneWarning(t *testing.T) {
