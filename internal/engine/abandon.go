@@ -89,7 +89,21 @@ func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
 		if to := b.e.Box(m.Peer); to != nil {
 			to.abandon(callID{m.Context, m.Tag}, why)
 		} else {
-			b.sendLater(m, []byte(cause), notice)
+			b.notify(m, []byte(cause), func(to *Box) { to.abandon(callID{m.Context, m.Tag}, why) })
+		}
+	}
+}
+
+// notify tells the rank that m names what a notice says: by one, or here where it is in this process.
+func (b *Box) notify(m Match, cause []byte, here func(to *Box)) {
+	for p := &b.e.peers[m.Peer]; ; {
+		if l := p.link.Load(); l != nil {
+			if l.notify(b, m, cause) {
+				return
+			}
+		} else if to := p.box.Load(); to != nil {
+			here(to)
+			return
 		}
 	}
 }

@@ -164,6 +164,28 @@ func TestOldAbandonedCallsAreForgotten(t *testing.T) {
 	})
 }
 
+// Who has given up a call, or has revoked a communicator, has nothing under way when others know:
+// it may be saved, and move.
+func TestWhoHasAbandonedIsIdle(t *testing.T) {
+	for name, replay := range map[string]bool{"moves": false, "crashes": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, engine.Config{Keep: true, Replay: replay}, 1, 1)
+			a, b := w.boxes[0], w.boxes[1]
+			peers := slices.Values([]topology.Rank{1})
+			a.Abandon(call(1, 1), strings.Repeat("why ", 100), peers)
+			a.Revoke(64, peers)
+			require.Eventually(t, func() bool {
+				w.engines[0].Progress()
+				w.engines[1].Progress()
+				_, revoked := b.RevokedBy(64)
+				return revoked && b.Abandoned(ofCalls, 1) != nil
+			}, 5*time.Second, time.Millisecond)
+			require.NoError(t, a.Idle())
+			require.NoError(t, b.Idle())
+		})
+	}
+}
+
 // The news is numbered and logged as messages are: it is not lost when the
 // connection is.
 func TestAbandonSurvivesCuts(t *testing.T) {

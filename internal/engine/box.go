@@ -70,7 +70,6 @@ type Mode uint8
 const (
 	Standard    Mode = iota // done when the buffer can be used again
 	Synchronous             // done when the receive has started
-	notice                  // says, with the cause as body, that the sender has abandoned what it matches
 )
 
 const opSlab = 8 // ops are made so many at once
@@ -348,11 +347,11 @@ func (b *Box) sendLater(m Match, body []byte, mode Mode) Request {
 	for {
 		if l := p.link.Load(); l != nil {
 			if r, ok := l.sendLater(b, m, body, mode); ok {
-				return b.begun(r, m, mode)
+				return b.begun(r, m)
 			}
 		} else if to := p.box.Load(); to != nil {
 			if r, ok := b.sendHere(to, m, body, mode); ok {
-				return b.begun(r, m, mode)
+				return b.begun(r, m)
 			}
 		}
 	}

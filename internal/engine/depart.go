@@ -294,6 +294,7 @@ func (b *Box) parted(left *Box, to *link) {
 		}
 		x := to.newEntry(s)
 		x.header, x.body, x.op, o.entry, o.msg = a.header, o.buf, o, x, nil
+		x.header.Epoch = b.e.Epoch() // within a process there is none
 		to.offer(x)
 		to.keep(x)
 		to.enqueue(x)

@@ -37,6 +37,25 @@ func TestARankLeavesWhileABodyOfItsIsHalfSent(t *testing.T) {
 	require.Equal(t, body, c.Streams[0].Log[0].Body)
 }
 
+// A rank moves out of the process of another, which has sent it what it has not received.
+func TestARankMovesWhileAnotherOfItsProcessSendsToIt(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true}, 2, 0)
+	sent := w.boxes[0].Isend(from(1, 2), pattern(100, 0), engine.Synchronous)
+	capsule, err := w.boxes[1].Depart(t.Context(), 1, 2)
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(capsule)
+	require.NoError(t, err)
+	there, err := w.engines[1].Adopt(c, 2)
+	require.NoError(t, err)
+	w.engines[0].Place(2, engine.Placement{Rank: 1, Process: 1})
+	got := make([]byte, 100)
+	_, err = there.Recv(t.Context(), recv, from(0, 2), got)
+	require.NoError(t, err)
+	require.Equal(t, pattern(100, 0), got)
+	_, err = sent.Wait(t.Context(), send)
+	require.NoError(t, err)
+}
+
 // A rank moves while the connection has bodies for it that are lent. Their senders get the
 // buffers back when the log has a copy, and what they do with them goes nowhere.
 func TestARankMovesWhileBodiesForItAreLent(t *testing.T) {

@@ -119,11 +119,15 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	if l.firmLocked() {
 		wire.PutEager(l.scratch[:], m.Check, m.Context, b.rank, m.Peer, m.Tag, topology.Epoch(l.e.epoch.Load()), s.sent+1)
 		err := l.conn.Send(transport.Message{Header: l.scratch[:], Body: body, Last: flush})
-		if sent = err == nil; sent {
+		switch sent = err == nil; {
+		case sent:
 			s.sent++
 			l.sent += uint64(len(body))
-		} else if !errors.Is(err, transport.ErrFull) {
+		case !errors.Is(err, transport.ErrFull):
 			l.broken = err
+		case !l.stable:
+			l.queueBegun(s, b, m, body)
+			sent = true
 		}
 	} else {
 		sent = l.sendKept(s, b, m, body, flush)
@@ -133,6 +137,18 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 	}
 	l.mu.Unlock()
 	return sent
+}
+
+// queueBegun queues a message that the connection took no more than a part of: it must be the
+// next in its lane. So it has a body of its own, and is sent as far as its sender cares.
+func (l *link) queueBegun(s *stream, b *Box, m Match, body []byte) {
+	x := l.newEntry(s)
+	l.number(&x.header, s, b, m, wire.Eager)
+	s.sent++
+	l.sent += uint64(len(body))
+	l.own(x, body)
+	l.enqueue(x)
+	l.met(transport.ErrFull, stuckQueue)
 }
 
 // sendKept is sendNow where what is sent is kept.
@@ -209,10 +225,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 		return r, true
 	}
 	kind := wire.Eager
-	switch {
-	case mode == notice:
-		kind = wire.Abandon
-	case mode == Synchronous || len(body) > l.eager && l.tooLong(len(body)) || l.pressed:
+	if mode == Synchronous || len(body) > l.eager && l.tooLong(len(body)) || l.pressed {
 		kind = wire.Offer
 	}
 	x := l.newEntry(s)
@@ -228,6 +241,29 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	}
 	l.mu.Unlock()
 	return r, true
+}
+
+// notify queues what says that b's rank has abandoned what m matches. False if the rank is not
+// there any more.
+func (l *link) notify(b *Box, m Match, cause []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to := &l.e.peers[m.Peer]
+	if to.link.Load() != l {
+		return false
+	}
+	if to.failed.Load() {
+		return true
+	}
+	s := b.streams.at(m.Peer)
+	x := l.newEntry(s)
+	l.number(&x.header, s, b, m, wire.Abandon)
+	s.sent++
+	l.sent += uint64(len(cause))
+	l.own(x, cause)
+	l.enqueue(x)
+	l.pump()
+	return true
 }
 
 // tooLong tells whether a body of n bytes, more than l.eager, should not go with its header.
@@ -436,7 +472,7 @@ func (l *link) admit(x *entry) bool {
 	if !l.fits(x.cost()) {
 		return false
 	}
-	x.lent = true
+	x.lent = x.op != nil
 	x.header.Flags |= wire.AckSoon
 	l.keep(x)
 	return true

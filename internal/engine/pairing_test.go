@@ -145,6 +145,28 @@ func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
 	}
 }
 
+// A message that has come is sent again as an offer, and its sender wants it back: it is too late.
+func TestAMessageThatHasComeIsTakenBack(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true})
+	p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Other: &mem.Options{MaxBody: 256 << 10}})
+	p.connect()
+	from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+	const n = 200_000
+	sent := from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, 1), engine.Standard)
+	p.until(func() bool { _, got, _ := to.Counts(); return len(got) == 1 && got[0].N == 1 })
+	p.connect()
+	sent.Cancel()
+	p.until(sent.Finished)
+	_, err := sent.Wait(t.Context(), send)
+	require.NoError(t, err, "it was not taken back")
+	into := make([]byte, n)
+	r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+	p.until(r.Finished)
+	_, err = r.Wait(t.Context(), recv)
+	require.NoError(t, err)
+	require.Equal(t, pattern(n, 1), into)
+}
+
 // A message that the log has no room for, however empty it is, is not sent with its body.
 func TestAMessageLongerThanTheLog(t *testing.T) {
 	p := newPairing(t, engine.Config{Keep: true, LogBytes: 64 << 10})

@@ -532,6 +532,9 @@ func (l *link) retracted(h *wire.Header) {
 	b := s.box
 	b.mu.Lock()
 	a := b.unexpected.numbered(h.Source, h.Seq)
+	if a != nil && a.link == nil {
+		a = nil // its body is here, which the peer did not know; it has been told
+	}
 	if a != nil {
 		b.removeLocked(a)
 		b.freeArrivalLocked(a)

@@ -34,7 +34,7 @@ func (b *Box) PassRevoke(base uint32, peers iter.Seq[topology.Rank]) {
 		if to := b.e.Box(r); to != nil {
 			to.revoke(base, b.rank)
 		} else if b.e.err() == nil {
-			b.sendLater(Match{Context: base + lastContext, Peer: r}, nil, notice)
+			b.notify(Match{Context: base + lastContext, Peer: r}, nil, func(to *Box) { to.revoke(base, b.rank) })
 		}
 	}
 }
@@ -127,8 +127,8 @@ func (l *link) revokeEntry(b *Box, x *entry) {
 
 // begun is the request r of a send that has just begun: if its context was revoked
 // meanwhile it is taken back.
-func (b *Box) begun(r Request, m Match, mode Mode) Request {
-	if mode != notice && b.trouble.Load() && r.op != nil && b.refusesContext(m.Context) {
+func (b *Box) begun(r Request, m Match) Request {
+	if b.trouble.Load() && r.op != nil && b.refusesContext(m.Context) {
 		r.Cancel()
 	}
 	return r
