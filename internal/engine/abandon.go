@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -27,45 +28,63 @@ type callID struct {
 	tag     int32
 }
 
-// abandoned is the calls that a box has heard are abandoned.
+// abandoned is the calls that a box has heard are abandoned, by runs: who gives up one call of a
+// context gives up the next, too, and for the same cause.
 type abandoned struct {
-	why   map[callID]*AbandonedError
-	order []callID // as they came; a ring once it has keptAbandoned
-	next  int
+	runs  []run // the oldest first
 	alarm *atomic.Bool
 }
 
-// keptAbandoned is how many abandoned calls a box remembers. Who enters an older
+// A run is calls of a context, from a tag to another.
+type run struct {
+	context     uint32
+	first, last int32
+	why         *AbandonedError
+}
+
+// keptAbandoned is how many runs a box remembers. Who enters a call of an older
 // one waits for as long as its context lets it.
 const keptAbandoned = 256
 
+// why is nil if the call was not abandoned.
+func (a *abandoned) why(id callID) *AbandonedError {
+	for _, r := range a.runs {
+		if r.context == id.context && r.first <= id.tag && id.tag <= r.last {
+			return r.why
+		}
+	}
+	return nil
+}
+
 // note is false if the call was abandoned before.
 func (a *abandoned) note(id callID, why *AbandonedError) bool {
-	if a.why[id] != nil {
+	if a.why(id) != nil {
 		return false
-	}
-	if a.why == nil {
-		a.why = make(map[callID]*AbandonedError)
-	}
-	a.why[id] = why
-	if len(a.order) < keptAbandoned {
-		a.order = append(a.order, id)
-	} else {
-		delete(a.why, a.order[a.next])
-		a.order[a.next] = id
-		a.next = (a.next + 1) % keptAbandoned
 	}
 	if a.alarm != nil {
 		a.alarm.Store(true)
 	}
+	for i := range a.runs {
+		if r := &a.runs[i]; r.context == id.context && r.last == id.tag-1 && *r.why == *why {
+			r.last = id.tag
+			return true
+		}
+	}
+	if len(a.runs) == keptAbandoned {
+		a.runs = slices.Delete(a.runs, 0, 1)
+	}
+	a.runs = append(a.runs, run{id.context, id.tag, id.tag, why})
 	return true
 }
 
-// Alarm has flag set when the box hears of an abandoned call.
+// Alarm has flag set when the box hears of an abandoned call, or has.
 func (b *Box) Alarm(flag *atomic.Bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.abandoned.alarm = flag
+	if len(b.abandoned.runs) > 0 {
+		flag.Store(true)
+	}
 }
 
 // Abandoned is why the messages of a context and a tag were abandoned; nil if
@@ -73,7 +92,7 @@ func (b *Box) Alarm(flag *atomic.Bool) {
 func (b *Box) Abandoned(context uint32, tag int32) *AbandonedError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.abandoned.why[callID{context, tag}]
+	return b.abandoned.why(callID{context, tag})
 }
 
 // Abandon says that the box's rank takes no more part in the messages of m's
@@ -150,7 +169,7 @@ func (b *Box) purgeLocked() {
 // nobodyReceivesLocked: a is of a call that was abandoned, or on a revoked context.
 func (b *Box) nobodyReceivesLocked(a *arrival) bool {
 	h := &a.header
-	return h.Check != 0 && b.abandoned.why[callID{h.Context, h.Tag}] != nil || b.refusesContext(h.Context)
+	return h.Check != 0 && b.abandoned.why(callID{h.Context, h.Tag}) != nil || b.refusesContext(h.Context)
 }
 
 // arrivedAbandon: a rank of the peer has abandoned a call.

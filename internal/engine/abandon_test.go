@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,7 +151,7 @@ func TestOldAbandonedCallsAreForgotten(t *testing.T) {
 	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
 		const calls = 1000
 		for tag := range int32(calls) {
-			a.Abandon(call(tag, 1), strings.Repeat("long ", 1000), slices.Values([]topology.Rank{1}))
+			a.Abandon(call(tag, 1), fmt.Sprint(tag, strings.Repeat(" long", 1000)), slices.Values([]topology.Rank{1}))
 		}
 		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 5*time.Second, time.Millisecond)
 		kept := 0
@@ -162,6 +163,53 @@ func TestOldAbandonedCallsAreForgotten(t *testing.T) {
 		}
 		require.Equal(t, 256, kept)
 	})
+}
+
+// Calls in a row that are given up for the same cause are remembered, however many.
+func TestManyAbandonedCallsAreRemembered(t *testing.T) {
+	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+		const calls = 1000
+		for tag := range int32(calls) {
+			a.Abandon(call(tag, 1), "enough", slices.Values([]topology.Rank{1}))
+		}
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 5*time.Second, time.Millisecond)
+		for tag := range int32(calls) {
+			require.NoError(t, abandoned(b.Abandoned(ofCalls, tag), 0, "enough"))
+		}
+		require.Nil(t, b.Abandoned(ofCalls, calls))
+		require.Nil(t, b.Abandoned(ofCalls, -1))
+	})
+}
+
+// A rank that goes on elsewhere knows of what was given up, and of what was revoked.
+func TestWhatWasAbandonedIsKnownElsewhere(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true}, 1, 1, 0)
+	a, b := w.boxes[0], w.boxes[1]
+	peers := slices.Values([]topology.Rank{1})
+	a.Abandon(call(1, 1), "why", peers)
+	a.Abandon(call(2, 1), "why", peers)
+	a.Abandon(call(5, 1), "", peers)
+	a.Revoke(64, peers)
+	a.Revoke(32, peers)
+	require.Eventually(t, func() bool { _, is := b.RevokedBy(32); return is }, 5*time.Second, time.Millisecond)
+	capsule, err := b.Depart(t.Context(), 2, 2)
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(capsule)
+	require.NoError(t, err)
+	there, err := w.engines[2].Adopt(c, 2)
+	require.NoError(t, err)
+	for tag, cause := range map[int32]string{1: "why", 2: "why", 5: ""} {
+		require.NoError(t, abandoned(there.Abandoned(ofCalls, tag), 0, cause))
+	}
+	require.Nil(t, there.Abandoned(ofCalls, 3))
+	for _, base := range []uint32{32, 64} {
+		by, is := there.RevokedBy(base)
+		require.True(t, is)
+		require.Zero(t, by)
+	}
+	var alarm atomic.Bool
+	there.Alarm(&alarm)
+	require.True(t, alarm.Load())
 }
 
 // Who has given up a call, or has revoked a communicator, has nothing under way when others know:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mpiv/mpiv/topology"
@@ -17,6 +18,22 @@ type Capsule struct {
 	Epoch   topology.Epoch // of the map by which it was taken
 	Streams []StreamState  // by peer, ascending
 	Unread  []Unread       // messages that have come and that no receive has taken, in their order
+
+	Abandoned []AbandonedCalls // that the rank has heard of
+	Revoked   []Revocation     // ascending
+}
+
+// AbandonedCalls are those of a context, from one tag to another, that a rank takes no more part in.
+type AbandonedCalls struct {
+	Context     uint32
+	First, Last int32
+	AbandonedError
+}
+
+// A Revocation is of the contexts of a communicator.
+type Revocation struct {
+	Base uint32
+	By   topology.Rank
 }
 
 // A StreamState is a rank's end of its messages to and from one peer.
@@ -91,6 +108,13 @@ func (b *Box) capture(log bool) (*Capsule, error) {
 		}
 		c.Unread = append(c.Unread, u)
 	}
+	for _, r := range b.abandoned.runs {
+		c.Abandoned = append(c.Abandoned, AbandonedCalls{r.context, r.first, r.last, *r.why})
+	}
+	revoked := b.revocations()
+	for _, base := range slices.Sorted(maps.Keys(revoked)) {
+		c.Revoked = append(c.Revoked, Revocation{base, revoked[base]})
+	}
 	return c, nil
 }
 
@@ -140,6 +164,13 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 			copy(a.body, u.Body)
 		}
 		b.insertLocked(a)
+	}
+	for i := range c.Abandoned {
+		a := &c.Abandoned[i]
+		b.abandoned.runs = append(b.abandoned.runs, run{a.Context, a.First, a.Last, &a.AbandonedError})
+	}
+	for _, r := range c.Revoked {
+		b.revoke(r.Base, r.By)
 	}
 	e.boxes.Store(&[]*Box{b})
 	p.was(p.link.Load())

@@ -24,7 +24,8 @@ func some() *Capsule {
 	return &Capsule{Rank: 2, Epoch: 3, Streams: []StreamState{
 		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records(9)},
 		{Peer: 2, Sent: 1, Got: 1},
-	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}}}
+	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}},
+		Abandoned: []AbandonedCalls{{16, 4, 6, AbandonedError{0, "why"}}, {20, 1, 1, AbandonedError{2, ""}}}, Revoked: []Revocation{{16, 0}, {20, 1}}}
 }
 
 func TestCapsulesTravel(t *testing.T) {
@@ -54,6 +55,9 @@ func TestMalformedCapsulesAreRefused(t *testing.T) {
 		{"an offer twice", func(c *Capsule) { c.Streams[0].Offers[1] = 2 }},
 		{"streams out of order", func(c *Capsule) { c.Streams[1].Peer = 0 }},
 		{"unread messages of another rank", func(c *Capsule) { c.Unread[1].Header.Dest = 1 }},
+		{"a run of calls backwards", func(c *Capsule) { c.Abandoned[0].Last = 3 }},
+		{"calls given up by no rank", func(c *Capsule) { c.Abandoned[0].By = -1 }},
+		{"a communicator revoked twice", func(c *Capsule) { c.Revoked[1].Base = 16 }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

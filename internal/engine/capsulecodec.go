@@ -18,6 +18,8 @@ func (c *Capsule) Append(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(c.Epoch))
 	b = le.AppendUint32(b, uint32(len(c.Streams)))
 	b = le.AppendUint32(b, uint32(len(c.Unread)))
+	b = le.AppendUint32(b, uint32(len(c.Abandoned)))
+	b = le.AppendUint32(b, uint32(len(c.Revoked)))
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		b = le.AppendUint32(b, uint32(s.Peer))
@@ -39,10 +41,23 @@ func (c *Capsule) Append(b []byte) []byte {
 	for i := range c.Unread {
 		b = appendMessage(b, &c.Unread[i].Header, c.Unread[i].Body, c.Unread[i].Length)
 	}
+	for i := range c.Abandoned {
+		a := &c.Abandoned[i]
+		b = le.AppendUint32(b, a.Context)
+		b = le.AppendUint32(b, uint32(a.First))
+		b = le.AppendUint32(b, uint32(a.Last))
+		b = le.AppendUint32(b, uint32(a.By))
+		b = le.AppendUint32(b, uint32(len(a.Cause)))
+		b = append(b, a.Cause...)
+	}
+	for _, r := range c.Revoked {
+		b = le.AppendUint32(b, r.Base)
+		b = le.AppendUint32(b, uint32(r.By))
+	}
 	return b
 }
 
-const capsuleVersion = 3
+const capsuleVersion = 4
 
 // past is how many bytes of records there are.
 func (s *StreamState) past() (n int) {
@@ -52,12 +67,16 @@ func (s *StreamState) past() (n int) {
 	return n
 }
 
-const streamLen = 36 // of a stream, without what it has of each message
+const (
+	streamLen    = 36 // of a stream, without what it has of each message
+	abandonedLen = 20 // of abandoned calls, without the cause
+	revokedLen   = 8
+)
 
 // size is how many bytes Append writes, or a few more.
 func (c *Capsule) size() int {
 	const ofMessage = wire.HeaderLen + 9
-	n := 1 + 4*4 + streamLen*len(c.Streams)
+	n := 1 + 6*4 + streamLen*len(c.Streams) + abandonedLen*len(c.Abandoned) + revokedLen*len(c.Revoked)
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		n += 8*len(s.Offers) + ofMessage*len(s.Log) + s.past()
@@ -67,6 +86,9 @@ func (c *Capsule) size() int {
 	}
 	for i := range c.Unread {
 		n += ofMessage + len(c.Unread[i].Body)
+	}
+	for i := range c.Abandoned {
+		n += len(c.Abandoned[i].Cause)
 	}
 	return n
 }
@@ -89,7 +111,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		return nil, fmt.Errorf("%w: another version", ErrCapsule)
 	}
 	c := &Capsule{Rank: p.rank(), Epoch: topology.Epoch(p.uint32())}
-	streams, unread := p.count(streamLen), p.count(wire.HeaderLen+9)
+	streams, unread, abandoned, revoked := p.count(streamLen), p.count(wire.HeaderLen+9), p.count(abandonedLen), p.count(revokedLen)
 	last := topology.Rank(-1)
 	for range streams {
 		s := StreamState{Peer: p.rank(), Sent: p.uint64(), Got: p.uint64()}
@@ -135,6 +157,27 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 			return nil, ErrCapsule
 		}
 		c.Unread = append(c.Unread, Unread{h, n, body})
+	}
+	for range abandoned {
+		a := AbandonedCalls{Context: p.uint32(), First: int32(p.uint32()), Last: int32(p.uint32())}
+		a.By = p.rank()
+		if a.Cause = string(p.bytes(p.count(1))); a.First > a.Last {
+			p.bad = true
+		}
+		if p.bad {
+			return nil, ErrCapsule
+		}
+		c.Abandoned = append(c.Abandoned, a)
+	}
+	for i := range revoked {
+		r := Revocation{p.uint32(), p.rank()}
+		if i > 0 && r.Base <= c.Revoked[i-1].Base {
+			p.bad = true
+		}
+		if p.bad {
+			return nil, ErrCapsule
+		}
+		c.Revoked = append(c.Revoked, r)
 	}
 	if p.bad || len(p.b) != 0 {
 		return nil, ErrCapsule

@@ -255,8 +255,8 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 	w.npcs = runtime.Callers(3, w.pcs[:])
 	b.mu.Lock()
 	b.waits = append(b.waits, w)
-	if o := g.one; o != nil && len(b.abandoned.why) > 0 {
-		w.told.Store(b.abandoned.why[callID{o.context, o.tag}])
+	if o := g.one; o != nil && len(b.abandoned.runs) > 0 {
+		w.told.Store(b.abandoned.why(callID{o.context, o.tag}))
 	}
 	b.mu.Unlock()
 	defer func() {
