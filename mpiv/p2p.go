@@ -200,6 +200,9 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if m.m == nil {
 		return Request{c: m.c, odd: fromNobody}
 	}
+	if m.c.state.moved() {
+		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrMoved)
+	}
 	r, ok := m.m.Irecv(bytesOf(into))
 	if !ok {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
@@ -299,11 +302,22 @@ func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null b
 
 // ended is why c cannot be used any more; nil if it can.
 func (c *Comm) ended() error {
+	if err := c.gone(); err != nil {
+		return err
+	}
+	if c.revoked.Load() {
+		return ErrRevoked
+	}
+	return nil
+}
+
+// gone is ended for what works yet where c was revoked.
+func (c *Comm) gone() error {
 	switch {
+	case c.state.moved():
+		return ErrMoved
 	case c.freed.Load():
 		return ErrComm
-	case c.revoked.Load():
-		return ErrRevoked
 	}
 	return nil
 }
