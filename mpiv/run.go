@@ -15,7 +15,7 @@ import (
 
 // Run runs a world of size ranks inside this process, each in a goroutine, and
 // waits for all. The error joins those of the ranks; the first of them ends the
-// context of the others. When Run returns, no goroutine of the library is left.
+// context of the others. A rank that panics, or calls t.FailNow, has failed. When Run returns, no goroutine of the library is left.
 //
 // A test may call it in a bubble of testing/synctest: time passes when all ranks
 // wait, and ranks that wait for each other without a deadline fail the test.
@@ -79,9 +79,16 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 		go func() {
 			defer close(s.over)
 			var err error
-			defer func() { end(life, world, err) }()
+			returned := false
+			defer func() {
+				if !returned {
+					err = fmt.Errorf("it ended by runtime.Goexit, as t.FailNow and t.Fatal do\n\n%s", debug.Stack())
+				}
+				end(life, world, err)
+			}()
 			life.Record(&world.state.recorder)
 			labelled(ctx, life.Rank, func(ctx context.Context) { err = runRank(ctx, world, run) })
+			returned = true
 		}()
 	}
 	awaitAll(ranks)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ var leavers = map[string]func(ctx context.Context, world *mpiv.Comm, moved error
 	"returns an error of its own": func(context.Context, *mpiv.Comm, error) error { return errors.New("my own error") },
 	"returns nil":                 func(context.Context, *mpiv.Comm, error) error { return nil },
 	"panics":                      func(_ context.Context, _ *mpiv.Comm, moved error) error { panic("what now") },
+	"ends its goroutine":          func(context.Context, *mpiv.Comm, error) error { runtime.Goexit(); return nil },
 	"never returns":               func(context.Context, *mpiv.Comm, error) error { select {} },
 	"goes on with what it calls":  goOn,
 }
@@ -104,6 +106,7 @@ func TestWhatIsDoneWhereARankHasLeft(t *testing.T) {
 		{does: "returns it, and more", never: ignored},
 		{does: "returns an error of its own", says: ignored + `: that is ignored" rank=1 returned="my own error"`},
 		{does: "returns nil", says: ignored + `: that is ignored" rank=1 returned=<nil>`},
+		{does: "ends its goroutine", says: "ended by runtime.Goexit"},
 		{does: "panics", says: "rank 1: where it was before it moved: panic: what now", never: ignored, ends: true},
 		{does: "never returns", never: ignored},
 		{does: "goes on with what it calls", never: ignored},

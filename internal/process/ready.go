@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 )
 
 // Gone is told that the program of a rank that has left has returned err. What it held is given
@@ -14,7 +15,8 @@ func (l *Life) Gone(err error) {
 		return
 	}
 	if !errors.Is(err, ErrLeft) {
-		l.p.log.Error("a rank has moved, and its function returned something else than ErrMoved where it was: that is ignored", "rank", l.Rank, "returned", fmt.Sprint(err))
+		returned, _, _ := strings.Cut(fmt.Sprint(err), "\n") // the rest may be a stack
+		l.p.log.Error("a rank has moved, and its function returned something else than ErrMoved where it was: that is ignored", "rank", l.Rank, "returned", returned)
 	}
 	l.p.finished.Go(func() {
 		if l.p.vacant() {
