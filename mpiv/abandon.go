@@ -24,7 +24,7 @@ func (s *series) failed(err error, peer int) error {
 // abandon tells the other ranks that this one has given up the collective with
 // err; nobody, if one of them was the first to do so.
 func (s *series) abandon(err error) {
-	if s.c.size == 1 || s.m.Check == 0 || errors.Is(err, ErrRevoked) { // it has no messages, or all are told
+	if s.c.size == 1 || s.m.Check == 0 || errors.Is(err, ErrRevoked) || s.c.state.moved() { // it has no messages, all are told, or it is called elsewhere
 		return
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n") // the stack of a panic stays here

@@ -89,8 +89,8 @@ type earlyAgree struct {
 
 // agreeOn agrees on v, of which Failed and Acked are filled in here.
 func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
-	if c.freed.Load() {
-		return v, c.fail(call.Op, -1, -1, ErrComm)
+	if err := c.gone(); err != nil {
+		return v, c.fail(call.Op, -1, -1, err)
 	}
 	a := &c.agreements
 	a.turn.Lock()

@@ -60,6 +60,7 @@ type rankState struct {
 	options  Options
 	state    *State
 	life     *process.Life // nil: the rank lives and dies with its process
+	left     chan struct{} // closed when it goes on elsewhere
 	prologue prologue
 	recorder atomic.Pointer[trace.Rank] // nil: calls are not recorded
 	looks    atomic.Bool                // Options.Check is set, or the rank has heard of an abandoned collective
@@ -88,7 +89,7 @@ const (
 // rank cannot go on elsewhere.
 func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
-		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life}}
+		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life, left: make(chan struct{})}}
 	c.state.state = &State{c: c}
 	c.state.witness = newWitness(b)
 	c.state.prologue.comms = []*Comm{c}

@@ -19,8 +19,8 @@ import (
 // failed, so that those learn of it that wait for others. It does not wait; that all
 // live ranks hear of it does not hang on the one that called it.
 func (c *Comm) Revoke(ctx context.Context) error {
-	if c.freed.Load() {
-		return c.fail("Revoke", -1, -1, ErrComm)
+	if err := c.gone(); err != nil {
+		return c.fail("Revoke", -1, -1, err)
 	}
 	c.box.Revoke(c.context, c.members())
 	return nil
@@ -105,6 +105,16 @@ func (c *Comm) wasRevoked() {
 	c.revoked.Store(true)
 	c.wary.Store(true)
 	c.odd.Store(true)
+}
+
+// moved has calls on all Comms look closer: the rank goes on elsewhere.
+func (w *witness) moved() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.comms {
+		c.wary.Store(true)
+		c.odd.Store(true)
+	}
 }
 
 // Failed implements engine.Witness: who told this rank that a Comm is revoked may have

@@ -2,8 +2,13 @@ package mpiv
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestRingInOneProcess(t *testing.T) {
@@ -25,4 +30,37 @@ func TestRingInOneProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// As t.FailNow does it, which ends no test but in the test's own goroutine.
+func TestARankThatEndsItsGoroutineHasFailed(t *testing.T) {
+	t.Run("one", func(t *testing.T) {
+		var told atomic.Int32
+		err := Run(t.Context(), 3, Options{}, func(ctx context.Context, world *Comm) error {
+			if world.Rank() == 1 {
+				runtime.Goexit()
+			}
+			err := Barrier(ctx, world)
+			if errors.Is(err, context.Canceled) {
+				told.Add(1)
+			}
+			return err
+		})
+		require.ErrorContains(t, err, "rank 1: it ended by runtime.Goexit, as t.FailNow and t.Fatal do\n")
+		require.ErrorContains(t, err, "mpiv_test.go:", "it says where")
+		require.Positive(t, told.Load(), "the others are told to end")
+	})
+	t.Run("all", func(t *testing.T) {
+		err := Run(t.Context(), 3, Options{}, func(context.Context, *Comm) error {
+			runtime.Goexit()
+			return nil
+		})
+		require.ErrorContains(t, err, "rank 0: it ended by runtime.Goexit")
+		require.ErrorContains(t, err, "rank 2: it ended by runtime.Goexit")
+	})
+	t.Run("a panic is one yet", func(t *testing.T) {
+		err := Run(t.Context(), 1, Options{}, func(context.Context, *Comm) error { panic(nil) })
+		var p *PanicError
+		require.ErrorAs(t, err, &p)
+	})
 }

@@ -6,6 +6,11 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/mpiv/mpiv/internal/engine"
 )
 
 // ErrObject: a value could not be encoded, or a message not be decoded as the
@@ -17,7 +22,7 @@ var ErrObject = errors.New("value cannot be encoded or decoded")
 func encode[V any](v V) ([]byte, error) {
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(envelope[V]{v}); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrObject, err)
+		return nil, fmt.Errorf("%w: %w", ErrObject, unwrapped[V](err))
 	}
 	return b.Bytes(), nil
 }
@@ -25,12 +30,29 @@ func encode[V any](v V) ([]byte, error) {
 func decode[V any](b []byte) (v V, err error) {
 	var e envelope[V]
 	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&e); err != nil {
-		return v, fmt.Errorf("%w: %w", ErrObject, err)
+		return v, fmt.Errorf("%w: %w", ErrObject, unwrapped[V](err))
 	}
 	return e.V, nil
 }
 
 type envelope[V any] struct{ V V }
+
+// ofSender is how gob names the type of what was sent, where that is not the receiver's.
+var ofSender = regexp.MustCompile(`received field envelope\[(.*)\]\.V$`)
+
+// unwrapped is an error of gob without the wrapping, of which the program knows nothing.
+func unwrapped[V any](err error) error {
+	text := strings.ReplaceAll(err.Error(), reflect.TypeFor[envelope[V]]().String(), reflect.TypeFor[V]().String())
+	if text = ofSender.ReplaceAllString(text, "a received $1"); text == err.Error() {
+		return err
+	}
+	return errors.New(text)
+}
+
+// isObject tells whether b is of encode, for whatever type.
+func isObject(b []byte) bool {
+	return gob.NewDecoder(bytes.NewReader(b)).DecodeValue(reflect.Value{}) == nil
+}
 
 // SendObj is Send of any value that encoding/gob can encode; RecvObj receives
 // it. A value in an interface needs gob.Register.
@@ -39,7 +61,7 @@ func SendObj[V any](ctx context.Context, c *Comm, v V, to, tag int) error {
 	if err != nil {
 		return c.fail("SendObj", to, tag, err)
 	}
-	return renamed(Send(ctx, c, b, to, tag), "SendObj")
+	return c.send(ctx, &callSendObj, b, nil, to, tag, engine.Standard)
 }
 
 // IsendObj starts a SendObj. The value is encoded before it returns.
@@ -48,20 +70,23 @@ func IsendObj[V any](c *Comm, v V, to, tag int) Request {
 	if err != nil {
 		return c.failed("IsendObj", to, tag, err)
 	}
-	return Isend(c, b, to, tag)
+	return c.isend("IsendObj", b, nil, to, tag, engine.Standard)
 }
 
 // RecvObj receives a value that SendObj sent.
 func RecvObj[V any](ctx context.Context, c *Comm, from, tag int) (V, Status, error) {
 	var none V
-	b, s, err := RecvAlloc[byte](ctx, c, from, tag)
+	b, s, err := recvAlloc[byte](ctx, c, &callRecvObj, from, tag)
 	if err != nil {
-		return none, s, renamed(err, "RecvObj")
+		return none, s, err
 	}
 	if s.Source == ProcNull {
 		return none, s, nil
 	}
 	v, err := decode[V](b)
+	if err != nil && !isObject(b) {
+		err = fmt.Errorf("%w; was it sent with SendObj?", err)
+	}
 	return v, s, c.wrap("RecvObj", s.Source, s.Tag, err)
 }
 

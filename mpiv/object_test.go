@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 type note struct {
@@ -82,4 +84,46 @@ func TestObjectsThatCannotBeEncoded(t *testing.T) {
 		}
 		return Barrier(ctx, c)
 	})
+}
+
+// Errors speak of the program's types, and of a message that is no object.
+func TestWhatIsWrongWithAnObject(t *testing.T) {
+	type call func(ctx context.Context, c *Comm) error
+	send := func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, "text", 1, 3) }
+	plain := func(n int) call {
+		return func(ctx context.Context, c *Comm) error { return Send(ctx, c, make([]float64, n), 1, 3) }
+	}
+	recv := func(ctx context.Context, c *Comm) error {
+		_, _, err := RecvObj[int](ctx, c, 0, 3)
+		return err
+	}
+	none := func(context.Context, *Comm) error { return nil }
+	for _, x := range []struct {
+		name        string
+		send, recv  call
+		says, never string
+	}{
+		{"a channel", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "SendObj on world, rank 0, peer 1, tag 3 (object_test.go:", "envelope"},
+		{"a channel, by its type", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "type chan int has no exported fields", "envelope"},
+		{"another type", send, recv, "wrong type (int) for a received string", "envelope"},
+		{"another type, of an object", send, recv, "RecvObj on world, rank 1, peer 0, tag 3 (object_test.go:", "was it sent with SendObj?"},
+		{"an empty message", plain(0), recv, "EOF; was it sent with SendObj?", "envelope"},
+		{"a message of numbers", plain(4), recv, "was it sent with SendObj?", "envelope"},
+		{"no such rank", func(ctx context.Context, c *Comm) error {
+			r := IsendObj(c, "text", 2, 3)
+			_, err := r.Wait(ctx)
+			return err
+		}, none, "IsendObj on world, rank 0, peer 2, tag 3 (object_test.go:", "Isend on"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			err := Run(t.Context(), 2, Options{}, func(ctx context.Context, c *Comm) error {
+				if c.Rank() == 0 {
+					return x.send(ctx, c)
+				}
+				return x.recv(ctx, c)
+			})
+			require.ErrorContains(t, err, x.says)
+			require.NotContains(t, err.Error(), x.never)
+		})
+	}
 }

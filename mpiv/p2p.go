@@ -60,14 +60,19 @@ func Recv[T Elem](ctx context.Context, c *Comm, into []T, from, tag int) (Status
 
 // RecvAlloc receives a message of any length into a new slice.
 func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status, error) {
-	m, _, err := c.mprobe(ctx, "RecvAlloc", from, tag)
+	return recvAlloc[T](ctx, c, &callRecvAlloc, from, tag)
+}
+
+func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, tag int) ([]T, Status, error) {
+	m, _, err := c.mprobe(ctx, call, from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
 	data := make([]T, m.Count(sizeOf[T]()))
-	s, err := Mrecv(ctx, m, data)
+	r := Imrecv(m, data)
+	s, err := r.waitAs(ctx, call)
 	if err != nil {
-		return nil, s, renamed(err, "RecvAlloc")
+		return nil, s, renamed(err, call.Op)
 	}
 	return data, s, nil
 }
@@ -150,11 +155,11 @@ func (m *Message) Count(elemBytes int) int {
 
 // Mprobe waits for a message as Probe does and takes it.
 func Mprobe(ctx context.Context, c *Comm, from, tag int) (*Message, Status, error) {
-	return c.mprobe(ctx, "Mprobe", from, tag)
+	return c.mprobe(ctx, &callMprobe, from, tag)
 }
 
-func (c *Comm) mprobe(ctx context.Context, op string, from, tag int) (*Message, Status, error) {
-	m, null, err := c.source(op, from, tag)
+func (c *Comm) mprobe(ctx context.Context, call *engine.Call, from, tag int) (*Message, Status, error) {
+	m, null, err := c.source(call.Op, from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
@@ -162,10 +167,10 @@ func (c *Comm) mprobe(ctx context.Context, op string, from, tag int) (*Message, 
 		return &Message{c: c}, nullStatus, nil
 	}
 	span := c.state.span()
-	msg, s, err := c.box.Mprobe(ctx, &engine.Call{Op: op}, m)
-	span.End(trace.Record{Op: op})
+	msg, s, err := c.box.Mprobe(ctx, call, m)
+	span.End(trace.Record{Op: call.Op})
 	if err != nil {
-		return nil, Status{}, c.fail(op, from, tag, err)
+		return nil, Status{}, c.fail(call.Op, from, tag, err)
 	}
 	return &Message{c, msg, s}, c.status(s, 1), nil
 }
@@ -200,6 +205,9 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if m.m == nil {
 		return Request{c: m.c, odd: fromNobody}
 	}
+	if m.c.state.moved() {
+		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrMoved)
+	}
 	r, ok := m.m.Irecv(bytesOf(into))
 	if !ok {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
@@ -214,6 +222,8 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 var (
 	callSend, callSsend, callRsend = engine.Call{Op: "Send"}, engine.Call{Op: "Ssend"}, engine.Call{Op: "Rsend"}
 	callRecv, callSendrecv         = engine.Call{Op: "Recv"}, engine.Call{Op: "Sendrecv"}
+	callMprobe, callRecvAlloc      = engine.Call{Op: "Mprobe"}, engine.Call{Op: "RecvAlloc"}
+	callSendObj, callRecvObj       = engine.Call{Op: "SendObj"}, engine.Call{Op: "RecvObj"}
 )
 
 // takes tells that a message to or from a rank, under a tag, needs no closer
@@ -299,11 +309,22 @@ func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null b
 
 // ended is why c cannot be used any more; nil if it can.
 func (c *Comm) ended() error {
+	if err := c.gone(); err != nil {
+		return err
+	}
+	if c.revoked.Load() {
+		return ErrRevoked
+	}
+	return nil
+}
+
+// gone is ended for what works yet where c was revoked.
+func (c *Comm) gone() error {
 	switch {
+	case c.state.moved():
+		return ErrMoved
 	case c.freed.Load():
 		return ErrComm
-	case c.revoked.Load():
-		return ErrRevoked
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/process"
@@ -14,7 +15,7 @@ import (
 
 // Run runs a world of size ranks inside this process, each in a goroutine, and
 // waits for all. The error joins those of the ranks; the first of them ends the
-// context of the others. When Run returns, no goroutine of the library is left.
+// context of the others. A rank that panics, or calls t.FailNow, has failed. When Run returns, no goroutine of the library is left.
 //
 // A test may call it in a bubble of testing/synctest: time passes when all ranks
 // wait, and ranks that wait for each other without a deadline fail the test.
@@ -44,37 +45,97 @@ func livesOf(e *engine.Engine) <-chan *process.Life {
 
 // runRanks runs the ranks that begin in this process, or come to it, until lives is
 // closed and all have ended, and tells ended of each as it ends; told: with an error
-// that another's has caused. It is not told of ranks that go on elsewhere.
+// that another's has caused. What run returns where its rank has left counts for nothing,
+// unless it panics, and is waited for no longer than windUp.
 func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run func(ctx context.Context, world *Comm) error, ended func(r topology.Rank, err error, told bool)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
-		ranks sync.WaitGroup
+		ranks []stay
 		mu    sync.Mutex // guards errs
 		errs  []error
 	)
-	for life := range lives {
+	end := func(life *process.Life, world *Comm, err error) {
 		r := life.Rank
-		ranks.Go(func() {
-			var err error
-			world := worldOf(life.Box, opt, life.Survives())
-			life.Record(&world.state.recorder)
-			labelled(ctx, r, func(ctx context.Context) { err = runRank(ctx, world, run) })
-			if errors.Is(err, ErrMoved) {
-				life.Gone()
+		if world.state.moved() {
+			if _, panicked := errors.AsType[*PanicError](err); !panicked {
+				life.Gone(gone(err))
 				return
 			}
-			ended(r, err, errors.Is(err, ErrAbandoned) || ctx.Err() != nil && errors.Is(err, context.Canceled))
-			if err != nil {
-				stop()
-				mu.Lock()
-				errs = append(errs, fmt.Errorf("rank %d: %w", r, err))
-				mu.Unlock()
-			}
-		})
+			err = fmt.Errorf("where it was before it moved: %w", err)
+		}
+		ended(r, err, errors.Is(err, ErrAbandoned) || ctx.Err() != nil && errors.Is(err, context.Canceled))
+		if err != nil {
+			stop()
+			mu.Lock()
+			errs = append(errs, fmt.Errorf("rank %d: %w", r, err))
+			mu.Unlock()
+		}
 	}
-	ranks.Wait()
+	for life := range lives {
+		world := worldOf(life.Box, opt, life.Survives())
+		s := stay{over: make(chan struct{}), left: world.state.left}
+		ranks = append(ranks, s)
+		go func() {
+			defer close(s.over)
+			var err error
+			returned := false
+			defer func() {
+				if !returned {
+					err = fmt.Errorf("it ended by runtime.Goexit, as t.FailNow and t.Fatal do\n\n%s", debug.Stack())
+				}
+				end(life, world, err)
+			}()
+			life.Record(&world.state.recorder)
+			labelled(ctx, life.Rank, func(ctx context.Context) { err = runRank(ctx, world, run) })
+			returned = true
+		}()
+	}
+	awaitAll(ranks)
+	mu.Lock()
+	defer mu.Unlock()
 	return errors.Join(errs...)
+}
+
+// A stay is that of a rank in this process.
+type stay struct {
+	over chan struct{} // closed when run has ended
+	left chan struct{} // closed when the rank has moved
+}
+
+// windUp is how long the job waits, when all ranks have ended, for functions of which the
+// rank has left: to close what they hold.
+const windUp = time.Second
+
+// awaitAll waits until all ranks have ended or left, and for what is left of the latter.
+func awaitAll(ranks []stay) {
+	var winding []stay
+	for _, s := range ranks {
+		select {
+		case <-s.over:
+		case <-s.left:
+			winding = append(winding, s)
+		}
+	}
+	if len(winding) == 0 {
+		return
+	}
+	late := time.After(windUp)
+	for _, s := range winding {
+		select {
+		case <-s.over:
+		case <-late:
+			return
+		}
+	}
+}
+
+// gone is what a Life is told that run returned where its rank has left.
+func gone(err error) error {
+	if errors.Is(err, ErrMoved) {
+		return process.ErrLeft
+	}
+	return err
 }
 
 // runRank runs one rank; a panic of its is an error with the stack.

@@ -89,7 +89,7 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 	of := series{c: c, call: s.call} // for errors before there is a group to tell of them
 	part.freed.Store(c.freed.Load())
 	part.revoked.Store(c.revoked.Load())
-	part.wary.Store(c.freed.Load() || c.revoked.Load() || c.state.looks.Load())
+	part.wary.Store(c.ended() != nil || c.state.looks.Load())
 	switch err := of.groupOf(g); {
 	case err != nil:
 		return nil, err

@@ -14,7 +14,8 @@ import (
 
 // Errors of a State, for errors.Is.
 var (
-	// ErrMoved: the rank goes on in another process. Return it from run.
+	// ErrMoved: the rank goes on in another process. Return it from run. Here every later
+	// call of the rank fails with it.
 	ErrMoved = errors.New("the rank goes on in another process: return this error from run")
 	// ErrState: the State is not used as it has to be.
 	ErrState = errors.New("not how a State is used")
@@ -112,6 +113,9 @@ func (s *State) SafePoint(ctx context.Context) error {
 		}
 		return nil
 	}
+	if rs.moved() {
+		return ErrMoved
+	}
 	if err := s.wrong(); err != nil {
 		return s.fail("SafePoint", err)
 	}
@@ -151,12 +155,30 @@ func (s *State) safePoint(ctx context.Context, life *process.Life) error {
 	err = life.SafePoint(ctx, image, extra)
 	span.End(trace.Record{Op: "SafePoint"})
 	if errors.Is(err, process.ErrLeft) {
+		s.err = ErrMoved
+		rs.leave()
 		return ErrMoved
 	}
 	if err != nil {
 		return s.fail("SafePoint", err)
 	}
 	return nil
+}
+
+// leave has every call of the rank fail from now on: it goes on elsewhere.
+func (rs *rankState) leave() {
+	close(rs.left)
+	rs.witness.moved()
+}
+
+// moved tells whether the rank goes on elsewhere.
+func (rs *rankState) moved() bool {
+	select {
+	case <-rs.left:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *State) fail(op string, err error) error {

@@ -120,7 +120,7 @@ func TestCallsAreRecordedByTheirNames(t *testing.T) {
 		require.Contains(t, ops(byRank[rank]), "Allreduce")
 	}
 	names := strings.Join(ops(byRank[0]), " ")
-	for _, want := range []string{"Irecv", "Isend", "Sendrecv", "Send", "RecvAlloc", "Mrecv"} {
+	for _, want := range []string{"Irecv", "Isend", "Sendrecv", "SendObj", "RecvObj"} {
 		require.Contains(t, names, want)
 	}
 	for _, r := range byRank[0] {

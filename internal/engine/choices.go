@@ -77,6 +77,9 @@ func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
 	c.on.Store(true)
 }
 
+// EndRecord has choices recorded no more: the rank makes none here.
+func (b *Box) EndRecord() { b.choices.on.Store(false) }
+
 // Saved begins to count choices anew: a snapshot was taken.
 func (b *Box) Saved() {
 	b.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -42,6 +43,14 @@ var deaths = []program{
 		says: []string{`rank 1: panic: assignment to entry in nil map`, `<nil-map>`},
 		run: dying(func() {
 			nobody["x"] = 1 // is nil-map
+		}),
+	},
+	{
+		name: "a rank ends its goroutine", ranks: 3,
+		says:  []string{`rank 1: it ended by runtime\.Goexit, as t\.FailNow and t\.Fatal do\n`, `<goexit>`},
+		never: []string{`rank 0: `},
+		run: dying(func() {
+			runtime.Goexit() // is goexit
 		}),
 	},
 	{

@@ -179,6 +179,17 @@ var waits = []program{
 		},
 	},
 	{
+		name: "an object that is received under another tag",
+		says: []string{`rank 0 waits .*SendObj \(<sendobj>\)`, `rank 1 waits .*RecvObj \(<recvobj>\) for a message from rank 0`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 1 {
+				_, _, err := mpiv.RecvObj[[]byte](ctx, world, 0, 2) // is recvobj
+				return err
+			}
+			return mpiv.SendObj(ctx, world, make([]byte, 8<<20), 1, 1) // is sendobj
+		},
+	},
+	{
 		name: "a wait for a receive that is not matched",
 		says: []string{`Wait \(<wait>\)`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {

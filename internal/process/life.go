@@ -155,6 +155,7 @@ func (l *Life) close() {
 		l.area.Close()
 	}
 	if l.choices != nil {
+		l.Box.EndRecord()
 		l.choices.Close()
 	}
 }

@@ -325,9 +325,11 @@ func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 		return // whatever it says, that is the reason
 	default:
 	}
-	m := control.Message{Finished: &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(r, nil, false)}}}
-	if err != nil {
-		m = control.Message{Failed: &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Lost: lost(err), Told: told}}
+	var m control.Message
+	if err != nil { // the rank may have left
+		m.Failed = &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Lost: lost(err), Told: told}
+	} else {
+		m.Finished = &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(p.engine.Box(r), nil, false)}}
 	}
 	p.agent.Send(m) // if that fails, the agent is gone, and Leave will say so
 }

@@ -1,12 +1,22 @@
 package process
 
-import "runtime/debug"
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+)
 
-// Gone is told that the program of a rank that has left has returned. What it held is given
-// back to the system, if no other rank is here.
-func (l *Life) Gone() {
+// Gone is told that the program of a rank that has left has returned err. What it held is given
+// back to the system, if no other rank is here. An err that is not ErrLeft counts for nothing, but is
+// no good sign: the program may not know that it has no rank any more.
+func (l *Life) Gone(err error) {
 	if l.p == nil {
 		return
+	}
+	if !errors.Is(err, ErrLeft) {
+		returned, _, _ := strings.Cut(fmt.Sprint(err), "\n") // the rest may be a stack
+		l.p.log.Error("a rank has moved, and its function returned something else than ErrMoved where it was: that is ignored", "rank", l.Rank, "returned", returned)
 	}
 	l.p.finished.Go(func() {
 		if l.p.vacant() {

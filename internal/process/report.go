@@ -18,14 +18,15 @@ func (p *Process) Report() control.Report {
 	does, strangers := goroutines()
 	r := control.Report{Process: p.index}
 	for _, rank := range p.engine.Local() {
-		r.Ranks = append(r.Ranks, p.reportRank(rank, does[int(rank)], strangers))
+		if box := p.engine.Box(rank); box != nil { // otherwise it has left meanwhile
+			r.Ranks = append(r.Ranks, p.reportRank(box, does[int(rank)], strangers))
+		}
 	}
 	return r
 }
 
-func (p *Process) reportRank(rank topology.Rank, a *activity, strangers bool) control.RankReport {
-	box := p.engine.Box(rank)
-	waits := box.Waits()
+func (p *Process) reportRank(box *engine.Box, a *activity, strangers bool) control.RankReport {
+	rank, waits := box.Rank(), box.Waits()
 	sent, got, offered := box.Counts()
 	r := control.RankReport{Rank: int(rank), State: "running", Sent: counts(sent), Received: counts(got)}
 	for _, o := range offered {
@@ -136,7 +137,11 @@ func (p *Process) reportWhenStuck() {
 		}
 		var stuck []uint64
 		for _, r := range p.engine.Local() {
-			for _, w := range p.engine.Box(r).Waits() {
+			box := p.engine.Box(r)
+			if box == nil { // it has left meanwhile
+				continue
+			}
+			for _, w := range box.Waits() {
 				if time.Since(w.Since) > patience {
 					stuck = append(stuck, w.ID)
 				}

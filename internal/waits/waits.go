@@ -14,7 +14,7 @@ import (
 // An Explanation is what reports tell about a job, for people.
 type Explanation struct {
 	Waits    []string  // a sentence for each blocking call, by rank
-	Running  []int     // ranks that compute, or did not tell, ascending
+	Running  []int     // ranks that wait in no call, or did not tell, ascending
 	Finished []int     // ascending
 	Deadlock *Deadlock // nil: none is proven
 	// Suspected is what is a deadlock unless a timer wakes one of its ranks'
@@ -57,15 +57,18 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 	}
 	var e Explanation
 	for _, r := range sorted(ranks) {
-		switch r.State {
-		case "finished":
+		switch {
+		case r.State == "finished":
 			e.Finished = append(e.Finished, r.Rank)
-		case "waiting":
-		default:
+		case r.State != "waiting" && len(r.Waits) == 0:
 			e.Running = append(e.Running, r.Rank)
 		}
 		for _, w := range r.Waits {
-			e.Waits = append(e.Waits, waitSentence(now, r.Rank, w))
+			text := waitSentence(now, r.Rank, w)
+			if r.State == "running" && now.Sub(time.Unix(0, w.Since)) >= passing {
+				text += "; other goroutines of it run"
+			}
+			e.Waits = append(e.Waits, text)
 		}
 	}
 	if e.Deadlock = findDeadlock(graph{ranks: ranks}); e.Deadlock == nil {
@@ -73,6 +76,10 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 	}
 	return e
 }
+
+// passing is how long a call waits that may have begun while its rank was looked at: the goroutine
+// that ran then may be the one that waits.
+const passing = 100 * time.Millisecond
 
 // delivered finds what r sends for which the peer need do nothing more: it is on its way, or a receive has it
 // and what says so may be on its way back. Whether none has it the peer alone knows.
