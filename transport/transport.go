@@ -169,9 +169,10 @@ type Ticket [32]byte
 // A Puller is a Conn that can fetch a body out of the peer's memory: moved once,
 // without the peer's program having to do anything. Few can: shared memory, RDMA.
 type Puller interface {
-	// Pulls tells whether a body of n bytes that is sent now is likely to be there sooner when it
-	// is offered and pulled than with Send. Only who may Send asks.
-	Pulls(n int) bool
+	// PrefersPull tells whether a body of n bytes that is sent now is likely to be there sooner
+	// when it is offered and pulled than with Send. Only who may Send asks. It may be asked more
+	// than once about a message.
+	PrefersPull(n int) bool
 	// Offer makes body available to the peer. Body must stay where it is,
 	// unchanged, until Withdraw. False means not this one: send it instead.
 	Offer(body []byte) (Ticket, bool)

@@ -321,7 +321,9 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 	switch {
 	case h.Kind == wire.Stay:
 		l.departs = slices.DeleteFunc(l.departs, func(d wire.Header) bool { return d.Source == r })
+		before := len(l.early)
 		l.early = slices.DeleteFunc(l.early, func(m *early) bool { return m.departs == r })
+		l.earlyBytes -= (before - len(l.early)) * wire.HeaderLen
 		if at == e.limbo && p.letGo == l && p.parting == h.Seq { // otherwise a map says where it is, or will: it may be on its way to l
 			l.mu.Unlock()
 			e.rehome(r, e.limbo, l, false)
@@ -331,11 +333,12 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		m := &early{dest: -1, departs: r}
 		h.Put(m.header[:])
 		l.early = append(l.early, m)
+		l.earlyBytes += wire.HeaderLen
 		e.misses()
 	case at != l:
 		l.refuse(fmt.Errorf("%v of rank %d, which is not there", h.Kind, r))
 	case l.busyWith(r):
-		l.departs = append(l.departs, *h)
+		l.departs = append(slices.DeleteFunc(l.departs, func(d wire.Header) bool { return d.Source == r }), *h) // the last counts
 		l.attend()
 	default:
 		p.letGo, p.parting = l, h.Seq

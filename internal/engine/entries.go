@@ -58,7 +58,8 @@ func (q *entryQueue) pop() {
 }
 
 // A ctlQueue holds control messages, in memory that is used again. There are
-// at most a few for each request of the peer.
+// at most a few for each request of the peer, but for answers that it may ask for
+// again: answersMost.
 type ctlQueue struct {
 	ring     []ctlMessage
 	first, n int
@@ -96,6 +97,9 @@ func (q *ctlQueue) pop() {
 	q.first = (q.first + 1) % len(q.ring)
 	q.n--
 }
+
+// answersMost is how many control messages may wait when the peer asks for what it has been told.
+const answersMost = 1 << 16
 
 // clear drops what the two ends find out again over the next connection.
 func (q *ctlQueue) clear() { q.first, q.n = 0, 0 }

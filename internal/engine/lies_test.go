@@ -368,3 +368,39 @@ func TestWhoIsFarAheadWaits(t *testing.T) {
 	l.engine.Place(2) // the map comes, and says nothing of rank 3
 	l.failsWith("message of rank 3 to rank 0")
 }
+
+// Departures by a map to come count as other early messages do.
+func TestWhoDepartsFarAheadWaits(t *testing.T) {
+	l := newLiar(t)
+	b := make([]byte, wire.HeaderLen)
+	sent := 0
+	for ; sent < 1<<20; sent++ {
+		(&wire.Header{Kind: wire.Depart, Source: 3, Epoch: 2, Seq: uint64(sent + 1)}).Put(b)
+		if l.conn.Send(transport.Message{Header: b}) != nil {
+			break
+		}
+		l.engine.Progress()
+	}
+	require.Less(t, sent, 200_000, "so many are taken at most")
+}
+
+// Who asks for an answer again and again, and reads none, is refused.
+func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+	l := newLiar(t)
+	l.say(eager(1), []byte("x"), false)
+	l.engine.Progress()
+	_, err := l.engine.Box(0).Recv(t.Context(), recv, engine.Match{Peer: 2, Tag: 1}, make([]byte, 1))
+	require.NoError(t, err)
+	h := eager(1)
+	h.Kind = wire.Offer
+	b, env := make([]byte, wire.HeaderLen), make([]byte, wire.EnvelopeLen)
+	h.Put(b)
+	(&wire.Envelope{Length: 1}).Put(env)
+	for range 1 << 18 {
+		if l.conn.Send(transport.Message{Header: b, Body: env}) != nil {
+			break
+		}
+		l.engine.Progress()
+	}
+	l.failsWith("it asks again and again for answers that it does not read")
+}

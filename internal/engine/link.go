@@ -267,7 +267,7 @@ func (l *link) notify(b *Box, m Match, cause []byte) bool {
 }
 
 // tooLong tells whether a body of n bytes, more than l.eager, should not go with its header.
-func (l *link) tooLong(n int) bool { return l.puller == nil || l.puller.Pulls(n) }
+func (l *link) tooLong(n int) bool { return l.puller == nil || l.puller.PrefersPull(n) }
 
 // number makes h the header of the next message of s.
 func (l *link) number(h *wire.Header, s *stream, b *Box, m Match, kind wire.Kind) {

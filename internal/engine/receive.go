@@ -429,6 +429,10 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 		}
 		return
 	}
+	if l.ctl.size() >= answersMost {
+		l.refuse(fmt.Errorf("it asks again and again for answers that it does not read: %d wait", l.ctl.size()))
+		return
+	}
 	done := wire.Header{Kind: wire.Done, Source: h.Source, Dest: h.Dest, Seq: h.Seq}
 	if slices.Contains(s.returned, h.Seq) {
 		done.Flags = wire.Retracted

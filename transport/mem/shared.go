@@ -20,7 +20,9 @@ type pull struct {
 
 func (c *SharedConn) Stable() bool { return true }
 
-func (c *SharedConn) Pulls(n int) bool { return n > 8<<10 }
+const longestSent = 8 << 10 // of the bodies that are not to be pulled
+
+func (c *SharedConn) PrefersPull(n int) bool { return n > longestSent }
 
 func (c *SharedConn) Offer(body []byte) (t transport.Ticket, ok bool) {
 	p := c.pipe

@@ -73,8 +73,9 @@ type QueuePair interface {
 	// Deregister ends that. A read or write that has not completed by now
 	// fails, and nothing is written to the region after it returns.
 	Deregister(k Key)
-	// PrefersRead tells whether a body of n bytes, sent now, is there sooner when the peer
-	// reads it with PostRead than by PostSend. Who may post sends asks.
+	// PrefersRead tells whether a body of n bytes, sent now, should not go by PostSend: it is there
+	// sooner when the peer reads it with PostRead, or where that cannot be, is too long to be
+	// sent before the peer asks for it. Who may post sends asks.
 	PrefersRead(n int) bool
 	// MaxSend is the longest body that PostSend takes.
 	MaxSend() int

@@ -83,8 +83,8 @@ func (c *Conn) Send(m transport.Message) error {
 
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) { return c.qp.PollCQ(in) }
 
-// Pulls asks the provider, which may have measured it.
-func (c *Conn) Pulls(n int) bool { return n > c.maxBody || c.qp.PrefersRead(n) }
+// PrefersPull asks the provider, which may have measured it.
+func (c *Conn) PrefersPull(n int) bool { return n > c.maxBody || c.qp.PrefersRead(n) }
 
 // Offer registers body for the peer's Pull.
 func (c *Conn) Offer(body []byte) (transport.Ticket, bool) {

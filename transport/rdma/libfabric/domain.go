@@ -234,17 +234,20 @@ func (d *Domain) shake(sock net.Conn, handshake func() (*QueuePair, error)) (*Qu
 	sock.SetDeadline(time.Now().Add(d.opt.Patience))
 	q, err := handshake()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	delete(d.socks, sock)
-	if err == nil && d.ended {
-		q.Close()
+	ended := d.ended
+	if err == nil && !ended {
+		d.running.Go(q.watch)
+	}
+	d.mu.Unlock()
+	if err == nil && ended {
+		q.Close() // which may wait
 		err = net.ErrClosed
 	}
 	if err != nil {
 		sock.Close()
 		return nil, err
 	}
-	d.running.Go(q.watch)
 	return q, nil
 }
 

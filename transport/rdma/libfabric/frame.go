@@ -43,8 +43,9 @@ const (
 )
 
 const (
-	headLen = 32 + transport.HeaderLen
-	maxBody = 32 << 10
+	headLen     = 32 + transport.HeaderLen
+	maxBody     = 32 << 10
+	longestSent = 8 << 10 // of the bodies that the peer should not read
 )
 
 var errFrame = errors.New("not a frame")

@@ -94,7 +94,7 @@ func newQueuePair(d *Domain, sock net.Conn) (*QueuePair, error) {
 
 func (q *QueuePair) Peer() transport.Addr           { return q.peer }
 func (q *QueuePair) MaxSend() int                   { return maxBody }
-func (q *QueuePair) PrefersRead(n int) bool         { return n > 8<<10 }
+func (q *QueuePair) PrefersRead(n int) bool         { return n > longestSent }
 func (q *QueuePair) Stable() bool                   { return false } // the peer's process must take it out of libfabric first
 func (q *QueuePair) Certificate() *x509.Certificate { return q.cert }
 

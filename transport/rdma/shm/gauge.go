@@ -5,6 +5,7 @@ package shm
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -14,14 +15,15 @@ import (
 // a microsecond before it copies a byte, more or less by the machine. In the ring each cache
 // line goes from core to core twice, which takes a quarter as long where the two have a cache
 // in common as where they have none; and the system may move a process at any time. So some of
-// the copies into the ring are timed. Who posts sends owns the gauge.
+// the copies into the ring are timed.
 type gauge struct {
 	call    cost
-	perKiB  time.Duration // of the copies into the ring, smoothed
-	copies  uint          // into the ring
-	read    uint          // bodies that were not copied, as reads said
-	through bool          // the next goes through the ring, for it to be timed
-	heard   uint64        // see reads
+	heard   atomic.Uint64 // how far the peer had answered when the last long body went
+	offered atomic.Uint64 // bodies for the peer to read, and tries of the ring between them
+
+	// owned by who posts sends
+	perKiB time.Duration // of the copies into the ring, smoothed
+	copied uint
 }
 
 const (
@@ -36,11 +38,11 @@ const (
 	mostPerKiB  = time.Microsecond // if it took longer the process did not have its core
 )
 
-// reads tells whether a body of n bytes is there sooner when the peer reads it. heard grows
-// with what the peer sends: a body before which nothing came is one of a stream.
-func (g *gauge) reads(n int, heard uint64) bool {
-	stream := heard == g.heard
-	g.heard = heard
+// prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows
+// with what the peer sends: a body before which nothing came is one of a stream. fresh: the ring
+// has not been used once, so that it cannot be judged.
+func (g *gauge) prefersRead(n int, heard uint64, fresh bool) bool {
+	stream := heard == g.heard.Load()
 	if n > longestEager || stream && n > longestInStream {
 		return true
 	}
@@ -48,23 +50,31 @@ func (g *gauge) reads(n int, heard uint64) bool {
 	if !stream {
 		before *= 2 // the offer, and the way to the call and back, are waited for, too
 	}
-	if time.Duration(n)*(g.perKiB-g.call.perKiB) <= before<<10 {
-		return false
+	return !fresh && !g.tries() && time.Duration(n)*(g.perKiB-g.call.perKiB) > before<<10
+}
+
+// tries tells whether the next body goes through the ring for that to be timed.
+func (g *gauge) tries() bool { return g.offered.Load()%triedEach == triedEach-1 }
+
+// goes notes that a long body goes through the ring, or is offered.
+func (g *gauge) goes(heard uint64, offered bool) {
+	g.heard.Store(heard)
+	if offered {
+		g.offered.Add(1)
 	}
-	g.read++
-	g.through = g.read%triedEach == 0
-	return !g.through
 }
 
 // due tells whether the next copy is to be timed.
 func (g *gauge) due() bool {
-	g.copies++
-	return g.through || g.copies%timedEach == 0
+	g.copied++
+	return g.copied%timedEach == 0 || g.tries()
 }
 
 // took notes how long a copy of n bytes took.
 func (g *gauge) took(n int, d time.Duration) {
-	g.through = false
+	if g.tries() {
+		g.offered.Add(1)
+	}
 	g.perKiB += (min(d<<10/time.Duration(n), mostPerKiB) - g.perKiB) / smoothing
 }
 

@@ -19,9 +19,8 @@ func timed(g *gauge, perKiB time.Duration) {
 func TestGauge(t *testing.T) {
 	const near, far = 120 * time.Nanosecond, 450 * time.Nanosecond
 	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, perKiB: firstPerKiB}
-	heard := uint64(0)
-	answers := func(n int) bool { heard++; return g.reads(n, heard) }
-	streams := func(n int) bool { return g.reads(n, heard) }
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
 
 	timed(&g, near)
 	require.False(t, answers(8<<10))
@@ -33,6 +32,7 @@ func TestGauge(t *testing.T) {
 	timed(&g, far)
 	require.True(t, answers(8<<10))
 	require.True(t, streams(8<<10))
+	require.False(t, g.prefersRead(8<<10, 1, true), "nothing is known of a new ring")
 
 	g.call.fixed /= 4
 	timed(&g, near)
@@ -44,13 +44,15 @@ func TestGauge(t *testing.T) {
 // have been moved.
 func TestGaugeTries(t *testing.T) {
 	g := gauge{call: cost{fixed: time.Microsecond}, perKiB: mostPerKiB}
-	heard, tried := uint64(0), 0
-	again := func() bool { heard++; return !g.reads(8<<10, heard) }
-	for range 100 * triedEach {
-		if !again() {
+	bodies, tried := 0, 0
+	for ; bodies < 100*triedEach; bodies++ {
+		read := g.prefersRead(8<<10, uint64(bodies), false)
+		require.Equal(t, read, g.prefersRead(8<<10, uint64(bodies), false), "it may be asked twice")
+		g.goes(uint64(bodies), read)
+		if read {
 			continue
 		}
-		if !g.through {
+		if !g.tries() {
 			break // the ring is faster
 		}
 		require.True(t, g.due())
@@ -58,7 +60,8 @@ func TestGaugeTries(t *testing.T) {
 		tried++
 	}
 	require.Greater(t, tried, 1, "one fast copy may be chance")
-	require.True(t, again(), "100 fast copies changed nothing")
+	require.Less(t, bodies, 100*triedEach, "100 fast copies changed nothing")
+	require.InDelta(t, tried*triedEach, bodies, triedEach)
 }
 
 func TestCallCost(t *testing.T) {

@@ -182,6 +182,9 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	return true, true
 }
 
+// fresh tells whether the ring of bytes has not been used once.
+func (l *sendLane) fresh() bool { return l.dataTail <= uint64(len(l.data)) }
+
 // counts tells whether header is the last one but for its count.
 func (l *sendLane) counts(header *[transport.HeaderLen]byte) bool {
 	const _ = -(transport.HeaderLen ^ 40 | transport.CountAt ^ 24)

@@ -116,8 +116,8 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	}
 	streams := q.streams()
 	var posted, ok bool
-	if len(body) > wholeLen && l == rdma.Eager && q.gauge.due() {
-		posted, ok = q.postTimed(header, body, streams)
+	if len(body) > wholeLen && l == rdma.Eager {
+		posted, ok = q.postLong(header, body, streams)
 	} else {
 		posted, ok = lane.post(header, body, streams)
 	}
@@ -143,29 +143,36 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 // streams tells whether nothing has come since the last message was sent: then
 // this is no exchange of question and answer.
 func (q *QueuePair) streams() bool {
-	seen := atomic.LoadUint64(&q.recv[rdma.Eager].seen)
-	streams := seen == q.heard
-	q.heard = seen
+	answered := q.answered()
+	streams := answered == q.heard
+	q.heard = answered
 	return streams
 }
 
-// postTimed posts to the eager lane and notes how long that took, unless the ring of bytes is new:
-// then the kernel had to find the memory.
-func (q *QueuePair) postTimed(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
+// postLong posts to the eager lane, and notes now and then how long that takes, unless the ring of
+// bytes is new: then the kernel has to find the memory.
+func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
 	lane := &q.send[rdma.Eager]
+	q.gauge.goes(q.answered(), false)
+	if !q.gauge.due() {
+		return lane.post(header, body, streams)
+	}
 	began := time.Now()
 	posted, ok = lane.post(header, body, streams)
-	if posted && lane.dataTail > uint64(len(lane.data)) {
+	if posted && !lane.fresh() {
 		q.gauge.took(len(body), time.Since(began))
 	}
 	return posted, ok
 }
 
+// answered grows with what the peer has sent.
+func (q *QueuePair) answered() uint64 { return atomic.LoadUint64(&q.recv[rdma.Eager].seen) }
+
 func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
 		return n > longestEager
 	}
-	return n > wholeLen && q.gauge.reads(n, atomic.LoadUint64(&q.recv[rdma.Eager].seen))
+	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.send[rdma.Eager].fresh())
 }
 
 func (q *QueuePair) wakePeer() {
@@ -366,6 +373,9 @@ func (q *QueuePair) watch() {
 func (q *QueuePair) Register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	if !q.isRead || q.state.Load() != 0 {
 		return rdma.Key{}, false
+	}
+	if a == rdma.RemoteRead {
+		q.gauge.goes(q.answered(), true)
 	}
 	k, ok := q.regions.register(buf, a)
 	runtime.KeepAlive(q)
