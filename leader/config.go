@@ -2,25 +2,20 @@ package leader
 
 import "time"
 
-// A Level is what a job is to survive, mpivrun's --survive.
+// A Level is what a job is to survive, mpivrun's --survive. At the others ranks do not move, and
+// there is nothing to decide.
 type Level string
 
 const (
-	None    Level = "none"    // nothing: what is lost ends the job
 	Moves   Level = "moves"   // other paths, and moves of living ranks
 	Crashes Level = "crashes" // also the death of processes and hosts
-	Report  Level = "report"  // losses are the program's to handle; only paths change
 )
-
-func (l Level) paths() bool { return l != None }
-func (l Level) moves() bool { return l == Moves || l == Crashes }
 
 // A Config of a Machine. Its zero value works.
 type Config struct {
 	Level Level // Zero means Moves.
 
 	Gather  time.Duration // from the first breach to the blame. Zero means 300 ms.
-	Silence time.Duration // after which what is silent is treated as lost. Zero means 700 ms.
 	Recheck time.Duration // between looks at breaches that last. Zero means 1 s.
 
 	Horizon    time.Duration // over which a remedy must pay. Zero means 60 s.
@@ -28,7 +23,6 @@ type Config struct {
 	Standstill time.Duration // what a move costs beside carrying state. Zero means 50 ms.
 	Rate       float64       // bytes by the second of a link of which nothing is known. Zero means 50e6.
 	Measure    time.Duration // from the end of a remedy until what it brought is told. Zero means 5 s.
-	SafePoint  time.Duration // for a rank to reach one. Zero means 2 s.
 
 	MovesPerMinute int           // of living ranks, tried or done. Zero means 30.
 	CoolDown       time.Duration // between two moves of a living rank. Zero means 30 s.
@@ -36,9 +30,7 @@ type Config struct {
 	Quarantine     time.Duration // of a host that is blamed for the first time. Zero means 30 s.
 	QuarantineMost time.Duration // it doubles up to this. Zero means 10 min.
 
-	Patience            time.Duration // for somewhere to recover a lost rank. Zero means 10 s.
-	RecoveriesPerMinute int           // of one rank; more is the program's doing. Zero means 20.
-	StartsPerMinute     int           // of processes, on one host. Zero means 30.
+	Patience time.Duration // for somewhere to recover a lost rank. Zero means 10 s.
 }
 
 func (c Config) withDefaults() Config {
@@ -48,25 +40,18 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	duration(&c.Gather, 300*time.Millisecond)
-	duration(&c.Silence, 700*time.Millisecond)
 	duration(&c.Recheck, time.Second)
 	duration(&c.Horizon, time.Minute)
 	duration(&c.Standstill, 50*time.Millisecond)
 	duration(&c.Measure, 5*time.Second)
-	duration(&c.SafePoint, 2*time.Second)
 	duration(&c.CoolDown, 30*time.Second)
 	duration(&c.Retry, 5*time.Second)
 	duration(&c.Quarantine, 30*time.Second)
 	duration(&c.QuarantineMost, 10*time.Minute)
 	duration(&c.Patience, 10*time.Second)
-	number := func(n *int, def int) {
-		if *n == 0 {
-			*n = def
-		}
+	if c.MovesPerMinute == 0 {
+		c.MovesPerMinute = 30
 	}
-	number(&c.MovesPerMinute, 30)
-	number(&c.RecoveriesPerMinute, 20)
-	number(&c.StartsPerMinute, 30)
 	if c.Level == "" {
 		c.Level = Moves
 	}

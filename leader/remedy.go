@@ -217,9 +217,6 @@ func (m *Machine) held(r topology.Rank) string {
 func (m *Machine) otherPath(t Trouble, lost float64) Option {
 	o := Option{What: doPath, Cost: m.cfg.Standstill.Seconds()}
 	switch {
-	case !m.cfg.Level.paths():
-		o.Refused = fmt.Sprintf("at level %s a change of path would lose messages", m.cfg.Level)
-		return o
 	case len(t.Falls) == 0:
 		o.Refused = "no link fell"
 		return o
@@ -276,9 +273,6 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 			return []Option{one}
 		}
 		return []Option{one, all}
-	}
-	if !m.cfg.Level.moves() {
-		return refuse(fmt.Sprintf("at level %s ranks do not move", m.cfg.Level))
 	}
 	budget := m.cfg.MovesPerMinute - m.moves.count(m.now)
 	if budget <= 0 {
@@ -410,25 +404,27 @@ func (m *Machine) again(t Trouble, r topology.Rank, to string, taken map[string]
 		return nil
 	}
 	spoken := maps.Clone(taken)
+	spoken[to]++
 	from := m.at(r)
 	for _, o := range m.process(from).ranks {
+		host := to
 		if o != r {
 			if m.held(o) != "" {
 				return nil
 			}
 			var ok bool
-			if to, _, ok = m.choose(o, spoken); !ok {
+			if host, _, ok = m.choose(o, spoken); !ok {
 				return nil
 			}
+			spoken[host]++
 		}
-		copied, ok := m.copyOf(o, to, from.Host)
+		copied, ok := m.copyOf(o, host, from.Host)
 		if !ok {
 			return nil
 		}
-		spoken[to]++
 		group = append(group, Relocate{
-			Rank: o, From: from, To: topology.Place{Host: to}, Again: true, Copy: copied, Fence: true,
-			Carry: m.carry(copied, to, m.ranks[o].bytes), Cost: m.againCost(o, copied, to),
+			Rank: o, From: from, To: topology.Place{Host: host}, Again: true, Copy: copied,
+			Carry: m.carry(copied, host, m.ranks[o].bytes), Cost: m.againCost(o, copied, host),
 		})
 	}
 	return group

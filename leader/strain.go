@@ -66,7 +66,7 @@ func (m *Machine) breach(in Breach) {
 		if m.breaches[in.Link] == nil {
 			m.gather(m.cfg.Gather)
 		}
-		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen, in.Limited}, since, in.Evidence}
+		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence}
 		delete(m.fine, in.Link)
 	}
 }
@@ -210,7 +210,7 @@ func (m *Machine) troubles(all []Suspect, falls []Fall) (out []Trouble) {
 }
 
 // ail keeps a blamed host, and what still goes through its ports, for placement and the cost of moves;
-// what is on its way to the host is not wanted there any more.
+// that a rank does not get there is not its own doing.
 func (m *Machine) ail(t Trouble) {
 	if m.ailing == nil {
 		m.ailing = map[Port]float64{}
@@ -231,11 +231,7 @@ func (m *Machine) ail(t Trouble) {
 	}
 	m.blameHost(t.Suspect.Host, string(t.Verdict.Kind))
 	for _, q := range m.hosts[t.Suspect.Host].processes {
-		if u := m.plans[q.plan]; u != nil {
-			if s, ok := u.strategy.(Relocate); ok && m.ranks[s.Rank].dead == nil {
-				m.abandon(q.plan, fmt.Sprintf("its target %s: %s", t.Suspect.Host, t.Verdict.Kind))
-			}
-		}
+		m.moot(q.plan)
 	}
 }
 
@@ -311,7 +307,7 @@ func (m *Machine) remedy(t Trouble) {
 	m.tell(rec)
 	if len(again) > 0 {
 		// Nobody has to consent to be rescued: the processes are out, and recoverDead goes on.
-		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, true, nil)
+		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, nil)
 	}
 }
 

@@ -107,8 +107,7 @@ func TestBlameIsSmallAndWhole(t *testing.T) {
 func TestJudge(t *testing.T) {
 	host := Suspect{Host: "X", Out: true}
 	link := Suspect{Link: Link{From: "X", To: "Y"}}
-	fall := []Fall{{Link{From: "X", To: "Y"}, 10e6, 1e6, false}}
-	limited := []Fall{{Link{From: "X", To: "Y"}, 10e6, 1e6, true}}
+	fall := []Fall{{Link{From: "X", To: "Y"}, 10e6, 1e6}}
 	tests := []struct {
 		name    string
 		suspect Suspect
@@ -129,7 +128,6 @@ func TestJudge(t *testing.T) {
 		{"a quota", host, fall, HostReading{Cores: 2, Throttled: 0.5}, 0, Starve, "quota"},
 		{"the job's own ranks", host, fall, HostReading{Cores: 2, Busy: 2, Pressure: 0.9}, 1, Program, "1.0 usually"},
 		{"as busy as ever", host, fall, HostReading{Cores: 2, Busy: 2}, 2, Slow, ""},
-		{"the program sends less", host, limited, HostReading{}, 0, Program, "nothing more to send"},
 		{"a link whose end is starved", link, fall, HostReading{Cores: 2, Others: 2, Pressure: 0.8}, 0, Starve, ""},
 	}
 	for _, tt := range tests {
@@ -200,7 +198,6 @@ func TestChoose(t *testing.T) {
 		{"not where there is no memory", with(func(c *Candidate) { c.ToThere, c.NoMemory = 1, true }), true, "a"},
 		{"not to a host that is not trusted", with(func(c *Candidate) { c.ToThere, c.Trusted = 1, false }), false, "a"},
 		{"not into quarantine", with(func(c *Candidate) { c.ToThere, c.Quarantined = 1, true }), true, "a"},
-		{"where a spare is ready", with(func(c *Candidate) { c.SlotIsFree = true }), false, "b"},
 		{"where there is more room", with(func(c *Candidate) { c.Room = 2 }), false, "b"},
 	}
 	for _, tt := range tests {
