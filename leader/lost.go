@@ -218,7 +218,7 @@ func (m *Machine) recoverRank(r topology.Rank, info *rankInfo) (rec *Record, hop
 		}
 	}
 	if !ok {
-		if m.now.Sub(info.since) < m.cfg.Patience {
+		if m.now.Sub(info.since) < patience {
 			return nil, ""
 		}
 		return nil, fmt.Sprintf("rank %d has died with %v and cannot be recovered: %s (%s); start with more spares or hosts", r, m.at(r), why, m.roomText(""))
@@ -253,7 +253,7 @@ func (m *Machine) againCost(r topology.Rank, from, to string) float64 {
 	if since.IsZero() {
 		since = m.began
 	}
-	return (2*m.cfg.Standstill + m.carry(from, to, m.ranks[r].bytes) + max(0, m.now.Sub(since))).Seconds()
+	return (2*standstill + m.carry(from, to, m.ranks[r].bytes) + max(0, m.now.Sub(since))).Seconds()
 }
 
 // tellOnce tells what fill says, unless the last time it chose the same for the same reason.

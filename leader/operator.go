@@ -27,15 +27,8 @@ func (m *Machine) answer(ref, chosen, why string, seen string) {
 func (m *Machine) alive(r topology.Rank, to string) Relocate {
 	s := Relocate{Rank: r, From: m.at(r), To: topology.Place{Host: to}}
 	s.Carry = m.carry(s.From.Host, to, m.ranks[r].bytes)
-	s.Cost = (m.cfg.Standstill + s.Carry).Seconds()
+	s.Cost = (standstill + s.Carry).Seconds()
 	return s
-}
-
-func (m *Machine) noBudget() string {
-	if m.moves.count(m.now) < m.cfg.MovesPerMinute {
-		return ""
-	}
-	return fmt.Sprintf("%d moves within a minute are the most; the next can be in %v", m.cfg.MovesPerMinute, m.moves.free().Sub(m.now).Round(time.Second))
 }
 
 func (m *Machine) joined() (names []string) {
@@ -112,7 +105,7 @@ func (m *Machine) drainOn() {
 				why = fmt.Sprintf("rank %d waits: it moved or was tried lately", r)
 				continue
 			}
-			if m.noBudget() != "" {
+			if m.moves.count(m.now) >= m.cfg.MovesPerMinute {
 				why = fmt.Sprintf("%d moves within a minute are the most", m.cfg.MovesPerMinute)
 				break
 			}

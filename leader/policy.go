@@ -287,7 +287,7 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 			m.lookAt = m.now.Add(together) // elsewhere, if the reason lasts
 		}
 		if r.dead == nil && !u.moot {
-			r.retry = m.now.Add(m.cfg.Retry)
+			r.retry = m.now.Add(retryAfter)
 			if r.stuck = true; m.cfg.Level == Crashes {
 				m.lookAt = m.now.Add(together) // it may be recovered from its copy
 			}

@@ -64,7 +64,7 @@ func (m *Machine) breach(in Breach) {
 			since = m.now
 		}
 		if m.breaches[in.Link] == nil {
-			m.gather(m.cfg.Gather)
+			m.gather(gatherFor)
 		}
 		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence}
 		delete(m.fine, in.Link)
@@ -97,7 +97,7 @@ func (m *Machine) look() {
 	if len(ev.Fell)+len(ev.Starved) == 0 {
 		return
 	}
-	m.lookAt = m.now.Add(m.cfg.Recheck)
+	m.lookAt = m.now.Add(recheck)
 	all := m.troubles(Blame(ev), falls)
 	for _, t := range all {
 		if t.Verdict.Kind != Program {
@@ -238,7 +238,7 @@ func (m *Machine) ail(t Trouble) {
 func both(l Link) [2]Port { from, to := ports(l); return [2]Port{from, to} }
 
 func (m *Machine) blameHost(name, why string) {
-	if m.hosts[name].quarantine.blame(m.now, why, m.cfg.Quarantine, m.cfg.QuarantineMost) && !slices.Contains(m.jailed, name) {
+	if m.hosts[name].quarantine.blame(m.now, why) && !slices.Contains(m.jailed, name) {
 		m.jailed = append(m.jailed, name)
 		slices.Sort(m.jailed)
 	}
@@ -290,7 +290,7 @@ func (m *Machine) remedy(t Trouble) {
 	m.measure(t, s.Chosen, rec)
 	for _, c := range s.Chosen.change {
 		m.changed[[2]string{c.Link.From, c.Link.To}] = m.now
-		m.do(c, rec, m.cfg.Standstill.Seconds())
+		m.do(c, rec, standstill.Seconds())
 	}
 	var again []*process
 	for _, r := range s.Chosen.relocate {

@@ -170,7 +170,7 @@ func (m *Machine) rateTo(from, to string) float64 {
 	best := 0.0
 	for _, n := range m.shared(from, to) {
 		l := Link{from, to, n}
-		rate := m.cfg.Rate
+		rate := float64(unknownRate)
 		if f, ok := m.fine[l]; ok {
 			rate = f.seen
 		}
