@@ -144,13 +144,15 @@ func TestFaultsRefuses(t *testing.T) {
 		{"of no kind", Schedule{Fault{}}, "is no fault"},
 		{"a moment that lasts", Schedule{Move(1).For(s)}, "moment"},
 		{"two rates", Schedule{Slow("X", "5mbit").At(2 * s), Slow("X/lan", "9mbit").For(3 * s)}, "begins while slow X/lan 9mbit@0s for 3s lasts"},
+		{"two rates of all networks", Schedule{Slow("X/lan", "5mbit").At(2 * s), Slow("X", "9mbit")}, "begins while slow X 9mbit@0s lasts"},
+		{"two rates of a network, and one of another", Schedule{Slow("X/lan", "5mbit").For(9 * s), Slow("X/san", "5mbit").At(s), Slow("X/lan", "9mbit").At(2 * s)}, "begins while slow X/lan 5mbit@0s for 9s lasts"},
 		{"two partitions", Schedule{Cut("X", "Y"), Cut("Z", "W").At(s)}, "begins while cut X|Y@0s lasts"},
 		{"too many", Schedule{Random{Kills: 9999, Every: s}, Random{Kills: 9999, Every: s}}, "more than 10000"},
 	} {
 		_, err := c.s.Faults(4)
 		require.ErrorContains(t, err, c.says, c.name)
 	}
-	_, err := Schedule{Slow("X", "5mbit").For(2 * s), Slow("X", "9mbit").At(2 * s), Slow("Y", "5mbit"), Stop(1), Stop(1), Cut("X", "Y"), Cut("Y").At(s)}.Faults(4)
+	_, err := Schedule{Slow("X", "5mbit").For(2 * s), Slow("X", "9mbit").At(2 * s), Slow("Y", "5mbit"), Slow("Z/lan", "5mbit"), Slow("Z/san", "9mbit"), Stop(1), Stop(1), Cut("X", "Y"), Cut("Y").At(s)}.Faults(4)
 	require.NoError(t, err)
 }
 

@@ -103,7 +103,7 @@ func (r Random) check() error {
 	case r.Start < 0 || r.Start > longest:
 		return fmt.Errorf("it begins at %v: that must be from 0 to %v", r.Start, longest)
 	case r.Length < 0 || r.Length > longest:
-		return fmt.Errorf("stops last %v: that must be more than 0 and at most %v", r.Length, longest)
+		return fmt.Errorf("they last %v: that must be more than 0 and at most %v", r.Length, longest)
 	case r.OfHosts() && r.Length > r.Every:
 		return fmt.Errorf("they last %v and are %v apart: what is done to hosts must have ended when the next begins", r.Length, r.Every)
 	}

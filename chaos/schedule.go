@@ -56,21 +56,25 @@ func (s Schedule) Faults(ranks int) ([]Fault, error) {
 // exclusive is an error if two faults want the same part of the lab at a time: the
 // end of one would undo the other. all is by start.
 func exclusive(all []Fault) error {
-	holds := map[string]Fault{}
+	holds := map[string][]Fault{}
 	for _, f := range all {
 		part := f.part()
 		if part == "" {
 			continue
 		}
-		if before, ok := holds[part]; ok && (before.Length == 0 || f.Start < before.Start+before.Length) {
-			return fmt.Errorf("%v begins while %v lasts, and the end of one would end both: let the first end before, or make one of them", f, before)
+		lasting := slices.DeleteFunc(holds[part], func(g Fault) bool { return g.Length > 0 && g.Start+g.Length <= f.Start })
+		for _, before := range lasting {
+			if f.Network == before.Network || f.Network == "" || before.Network == "" { // one is done to all networks
+				return fmt.Errorf("%v begins while %v lasts, and the end of one would end both: let the first end before, or make one of them", f, before)
+			}
 		}
-		holds[part] = f
+		holds[part] = append(lasting, f)
 	}
 	return nil
 }
 
-// part is the part of a lab that f has for itself; empty: it shares.
+// part is the part of a lab that f has for itself, or, of the host's cables, those of its network; empty:
+// it shares.
 func (f Fault) part() string {
 	switch {
 	case f.OfRank():

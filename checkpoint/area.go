@@ -78,7 +78,7 @@ func Open(path string) (*Area, error) {
 // process that has saved here lives, [ErrClosed] after Close.
 //
 // It costs one copy; see Begin for less. A snapshot larger than any before in its slot also waits
-// for the system to find the memory: see Reserve.
+// for the system to find the memory.
 func (a *Area) Save(number uint64, parts ...[]byte) error {
 	a.lengths = a.lengths[:0]
 	for _, p := range parts {
@@ -102,24 +102,6 @@ func copySlowly(to, from []byte) {
 		n := copy(to, from[:min(len(from), 1<<20)])
 		to, from = to[n:], from[n:]
 	}
-}
-
-// Reserve finds the memory for snapshots whose parts have the given lengths, in
-// both slots, so that Save need not. The errors are those of Save.
-func (a *Area) Reserve(lengths ...int64) error {
-	if err := a.hold(); err != nil {
-		return err
-	}
-	_, total, err := layout(nil, lengths)
-	if err != nil {
-		return err
-	}
-	for i := range a.slots {
-		if err := a.slots[i].grow(a.f, total); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Latest is the newest whole snapshot. The error is [ErrNone] before the first,

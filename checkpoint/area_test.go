@@ -104,14 +104,15 @@ func TestWhatIsRefused(t *testing.T) {
 	require.NoError(t, a.Save(5))
 	require.ErrorIs(t, a.Save(5), ErrNumber)
 	require.ErrorContains(t, a.Save(6, make([][]byte, maxParts+1)...), "parts")
-	require.ErrorContains(t, a.Reserve(-1), "part 0 of -1 bytes")
-	require.ErrorContains(t, a.Reserve(maxBytes, 1), "part 0")
+	_, _, err = layout(nil, []int64{-1})
+	require.ErrorContains(t, err, "part 0 of -1 bytes")
+	_, _, err = layout(nil, []int64{maxBytes, 1})
+	require.ErrorContains(t, err, "part 0")
 	requireLatest(t, a, 5)
 
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
 	require.ErrorIs(t, a.Save(6), ErrClosed)
-	require.ErrorIs(t, a.Reserve(6), ErrClosed)
 	_, err = a.Latest()
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = a.Sums(5)
@@ -182,15 +183,6 @@ func TestSaveAllocatesNothing(t *testing.T) {
 	save()
 	save()
 	require.Zero(t, testing.AllocsPerRun(100, save))
-}
-
-func TestReserveLeavesNothingToSave(t *testing.T) {
-	a, _ := newArea(t)
-	require.NoError(t, a.Reserve(10, 5<<20))
-	mem := [2]*byte{&a.slots[0].mem[0], &a.slots[1].mem[0]}
-	require.NoError(t, a.Save(1, make([]byte, 10), make([]byte, 5<<20)))
-	require.NoError(t, a.Save(2, make([]byte, 10), make([]byte, 5<<20)))
-	require.Equal(t, mem, [2]*byte{&a.slots[0].mem[0], &a.slots[1].mem[0]})
 }
 
 func TestRoomIsAnEighthMoreAtMost(t *testing.T) {

@@ -8,18 +8,11 @@ import (
 	"github.com/mpiv/mpiv/topology"
 )
 
-// An Action is something to be done: [Do], [Abandon], [Tell], [HandOver] or
-// [GiveUp].
+// An Action is something to be done: [Do], [Tell], [HandOver] or [GiveUp].
 type Action interface{ action() }
 
 // Do: perform a plan, beside those under way, and say how it ended with [PlanEnded].
 type Do struct{ Plan adapt.Plan }
-
-// Abandon: the plan is not wanted any more. It still ends.
-type Abandon struct {
-	ID  adapt.ID
-	Why string
-}
 
 // Tell: keep the record for the audit. One with the ID of an earlier one takes its
 // place.
@@ -32,7 +25,6 @@ type HandOver struct{ To, Why string }
 type GiveUp struct{ Reason string }
 
 func (Do) action()       {}
-func (Abandon) action()  {}
 func (Tell) action()     {}
 func (HandOver) action() {}
 func (GiveUp) action()   {}

@@ -15,9 +15,6 @@ func (w *window) count(now time.Time) int {
 
 func (w *window) add(now time.Time) { w.times = append(w.times, now) }
 
-// free is when the window has room again, given that it is full.
-func (w *window) free() time.Time { return w.times[0].Add(time.Minute) }
-
 // A quarantine keeps a host that was blamed out of use. Each blame doubles it;
 // as long without blame as the longest quarantine makes it begin anew.
 type quarantine struct {
@@ -29,16 +26,16 @@ type quarantine struct {
 func (q *quarantine) holds(now time.Time) bool { return now.Before(q.until) }
 
 // blame begins a quarantine, or does nothing while one holds. It says whether it began.
-func (q *quarantine) blame(now time.Time, why string, first, most time.Duration) bool {
+func (q *quarantine) blame(now time.Time, why string) bool {
 	if q.holds(now) {
 		return false
 	}
-	if q.strikes > 0 && now.Sub(q.until) >= most {
+	if q.strikes > 0 && now.Sub(q.until) >= quarantineMost {
 		q.strikes = 0
 	}
-	length := most
-	if q.strikes < 30 {
-		length = min(most, first<<q.strikes)
+	length := quarantineMost
+	if q.strikes < 8 { // or it would overflow
+		length = min(quarantineMost, quarantineFirst<<q.strikes)
 	}
 	q.strikes++
 	q.until, q.why = now.Add(length), why

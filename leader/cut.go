@@ -10,8 +10,8 @@ import (
 // Unreached: these pairs of hosts have something to send each other and do not reach each
 // other, though the leader reaches all of them.
 type Unreached struct {
-	Pairs [][2]string   `json:"pairs"`
-	For   time.Duration `json:"for"`
+	Pairs [][2]string
+	For   time.Duration
 }
 
 func (Unreached) input() {}
@@ -57,9 +57,6 @@ func (m *Machine) unreached(in Unreached) {
 			pairs = append(pairs, p)
 			ranks[p[0]], ranks[p[1]] = a.ranks, b.ranks
 		}
-	}
-	if !m.cfg.Level.moves() {
-		return
 	}
 	for _, name := range Leave(pairs, ranks, m.leader) {
 		var others []string

@@ -79,7 +79,7 @@ func compareDeliveries(a, b delivery) int {
 // measure has what a remedy brings measured, once it was carried out. Its plans were not ordered yet.
 func (m *Machine) measure(t Trouble, chosen Option, rec *Record) {
 	w := &measurement{record: rec, suspect: t.Suspect.String()}
-	if lost := (1 - t.Left) * m.cfg.Horizon.Seconds(); lost > 0 {
+	if lost := (1 - t.Left) * horizon.Seconds(); lost > 0 {
 		w.gain = min(1, chosen.Benefit/lost)
 	}
 	if t.Suspect.Starved {
@@ -152,7 +152,7 @@ func (m *Machine) delivered(r topology.Rank, to []Flow) {
 // measureDue tells what the remedies have brought that were carried out for long enough.
 func (m *Machine) measureDue() {
 	m.conclude(func(w *measurement) bool {
-		return !w.since.IsZero() && m.now.Sub(w.since) >= m.cfg.Measure && !underway(w.record)
+		return !w.since.IsZero() && m.now.Sub(w.since) >= measureAfter && !underway(w.record)
 	})
 }
 

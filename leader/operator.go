@@ -23,66 +23,12 @@ func (m *Machine) answer(ref, chosen, why string, seen string) {
 	m.tell(rec)
 }
 
-func (m *Machine) moveRank(in MoveRank) {
-	seen := fmt.Sprintf("the operator moves rank %d to %s", in.Rank, in.To)
-	if why := m.refuseMove(in); why != "" {
-		m.answer(in.Ref, "refused", why, seen)
-		return
-	}
-	s := m.alive(in.Rank, in.To)
-	rec := m.record(seen)
-	rec.Verdict, rec.Chosen, rec.Ref = Order, doMove, in.Ref
-	m.relocate(s, in.To, rec)
-	rec.Chosen = rec.Plans[0].What
-	m.tell(rec)
-}
-
 // alive is to carry a living rank to a host.
 func (m *Machine) alive(r topology.Rank, to string) Relocate {
 	s := Relocate{Rank: r, From: m.at(r), To: topology.Place{Host: to}}
 	s.Carry = m.carry(s.From.Host, to, m.ranks[r].bytes)
-	s.Cost = (m.cfg.Standstill + s.Carry).Seconds()
+	s.Cost = (standstill + s.Carry).Seconds()
 	return s
-}
-
-func (m *Machine) refuseMove(in MoveRank) string {
-	h := m.hosts[in.To]
-	switch {
-	case !m.cfg.Level.moves():
-		return fmt.Sprintf("at level %s ranks do not move: start with --survive moves or crashes", m.cfg.Level)
-	case in.Rank < 0 || int(in.Rank) >= len(m.ranks):
-		return fmt.Sprintf("there is no rank %d: the job has ranks 0 to %d", in.Rank, len(m.ranks)-1)
-	case h == nil || !h.joined:
-		return fmt.Sprintf("there is no host %s in the job: it has %s", in.To, strings.Join(m.joined(), " "))
-	case m.at(in.Rank).Host == in.To:
-		return fmt.Sprintf("rank %d is on %s already", in.Rank, in.To)
-	case !h.silent.IsZero():
-		return fmt.Sprintf("%s is silent", in.To)
-	case h.draining != nil:
-		return fmt.Sprintf("%s is being drained: uncordon it first", in.To)
-	case h.cordoned:
-		return fmt.Sprintf("%s is cordoned: uncordon it first", in.To)
-	case h.quarantine.holds(m.now):
-		return fmt.Sprintf("%s is in quarantine for another %v (%s): wait, or uncordon it", in.To, h.quarantine.until.Sub(m.now).Round(time.Second), h.quarantine.why)
-	case m.full(h):
-		return fmt.Sprintf("%s has no room: %d of %d ranks", in.To, h.ranks+h.incoming, h.size())
-	}
-	if why := m.busy(in.Rank); why != "" {
-		return fmt.Sprintf("rank %d: %s", in.Rank, why)
-	}
-	return m.noBudget()
-}
-
-func (m *Machine) full(h *host) bool {
-	room, _ := h.room()
-	return room == 0
-}
-
-func (m *Machine) noBudget() string {
-	if m.moves.count(m.now) < m.cfg.MovesPerMinute {
-		return ""
-	}
-	return fmt.Sprintf("%d moves within a minute are the most; the next can be in %v", m.cfg.MovesPerMinute, m.moves.free().Sub(m.now).Round(time.Second))
 }
 
 func (m *Machine) joined() (names []string) {
@@ -101,16 +47,13 @@ func (m *Machine) drainHost(in Drain) {
 	switch {
 	case h == nil || !h.joined:
 		why = fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " "))
-	case !m.cfg.Level.moves():
-		why = fmt.Sprintf("at level %s ranks do not move: start with --survive moves or crashes", m.cfg.Level)
 	case h.draining != nil:
 		why = fmt.Sprintf("%s is being drained already", in.Host)
 	default:
 		room := 0
 		for _, name := range m.names {
 			if o := m.hosts[name]; o != h && o.well() {
-				more, _ := o.room()
-				room += more
+				room += o.room()
 			}
 		}
 		if room < h.ranks {
@@ -162,7 +105,7 @@ func (m *Machine) drainOn() {
 				why = fmt.Sprintf("rank %d waits: it moved or was tried lately", r)
 				continue
 			}
-			if m.noBudget() != "" {
+			if m.moves.count(m.now) >= m.cfg.MovesPerMinute {
 				why = fmt.Sprintf("%d moves within a minute are the most", m.cfg.MovesPerMinute)
 				break
 			}
@@ -208,7 +151,6 @@ func (m *Machine) uncordon(in Uncordon) {
 	}
 	h.quarantine.until = m.now
 	m.answer(in.Ref, "uncordon", "ranks may move there", seen)
-	m.lacks(in.Host)
 }
 
 // ChosenAdd is what is chosen in the record of an [AddHost]: its plan tells when the host is there.
@@ -227,6 +169,6 @@ func (m *Machine) addHost(in AddHost) {
 	m.added[in.Host] = true
 	rec := m.record(seen)
 	rec.Verdict, rec.Chosen, rec.Ref = Order, ChosenAdd, in.Ref
-	m.do(Add{in.Host, m.leader}, rec, 0)
+	m.do(Add{in.Host}, rec, 0)
 	m.tell(rec)
 }

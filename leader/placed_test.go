@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -16,8 +15,8 @@ func TestPlacedByOthers(t *testing.T) {
 	x, y := topology.Place{Host: "X", Slot: 0}, topology.Place{Host: "Y", Slot: 1}
 	m := New(Config{Level: Moves}, topology.New([]topology.Place{x, {Host: "Y", Slot: 0}}))
 	now := time.Unix(0, 0)
-	m.Step(now, HostJoined{Host: "X", Slots: 1})
-	m.Step(now, HostJoined{Host: "Y", Slots: 2})
+	m.Step(now, HostJoined{Host: "X"})
+	m.Step(now, HostJoined{Host: "Y"})
 	m.Step(now, ProcessReady{Place: y})
 	require.Empty(t, m.Step(now, Placed{[]Seat{{0, y}}}))
 	at, _ := m.Map().Place(0)
@@ -39,8 +38,9 @@ func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
 	for throttled, again := range map[float64]bool{0.99: true, 0.3: false} {
 		x := topology.Place{Host: "X"}
 		m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
-		m.Step(start, HostJoined{Host: "X", Slots: 2, Trusted: true})
-		m.Step(start, HostJoined{Host: "Y", Slots: 2, Trusted: true})
+		m.Step(start, HostJoined{Host: "X", Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Trusted: true})
+		m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
 		m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
 		m.Step(start.Add(time.Second), HostReading{Host: "X", Cores: 2, Throttled: throttled})
 		var plans []adapt.Plan
@@ -48,8 +48,7 @@ func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
 			plans = append(plans, plansOf(m.Step(start.Add(time.Second+time.Duration(i)*100*time.Millisecond), Tick{}))...)
 		}
 		require.Len(t, plans, 1, "throttled %v of the time", throttled)
-		saves := slices.ContainsFunc(plans[0].Steps, func(s adapt.Step) bool { return s.Do.Verb == VerbSave })
-		require.Equal(t, again, !saves, "throttled %v of the time: %v", throttled, plans[0].What)
+		require.Equal(t, again, plans[0].Act.Verb == VerbAgain, "throttled %v of the time: %v", throttled, plans[0].What)
 	}
 }
 
@@ -66,8 +65,9 @@ func TestHowLongAHostIsStarved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(Config{Level: Crashes}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
-			m.Step(start, HostJoined{Host: "X", Slots: 2, Trusted: true})
-			m.Step(start, HostJoined{Host: "Y", Slots: 2, Trusted: true})
+			m.Step(start, HostJoined{Host: "X", Trusted: true})
+			m.Step(start, HostJoined{Host: "Y", Trusted: true})
+			m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
 			m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
 			began := start.Add(time.Second)
 			m.Step(began, HostReading{Host: "X", Cores: 2, Throttled: c.first})

@@ -12,7 +12,6 @@ type Candidate struct {
 	Quarantined bool
 	Crowded     bool // a rank more than it has cores for
 	NoMemory    bool // less is free than the rank's state
-	SlotIsFree  bool // a spare process is ready
 	Room        int  // for how many ranks
 	ToThere     float64
 	FromThere   float64 // bytes by the second that go from the rank to the host, and back
@@ -22,7 +21,7 @@ type Candidate struct {
 // for Task Migration in Grid Environments", section 2.3), among those that have a core
 // and the memory for it. Untrusted hosts come after all others, and so, for a rank that must
 // go somewhere, do those in quarantine; for one that need not they do not come at all. Otherwise equal hosts
-// are taken by ready spares, by room and by name. False: there is none, and why says so.
+// are taken by room and by name. False: there is none, and why says so.
 func Choose(all []Candidate, must bool) (c Candidate, why string, ok bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c Candidate) bool { return c.NoMemory || c.Quarantined && !must })
 	if len(fit) == 0 {
@@ -41,7 +40,6 @@ func Choose(all []Candidate, must bool) (c Candidate, why string, ok bool) {
 			before(!a.Crowded, !b.Crowded),
 			cmp.Compare(b.ToThere, a.ToThere),
 			cmp.Compare(b.FromThere, a.FromThere),
-			before(a.SlotIsFree, b.SlotIsFree),
 			cmp.Compare(b.Room, a.Room),
 			cmp.Compare(a.Host, b.Host))
 	}), "", true

@@ -1,5 +1,5 @@
 // Package leader decides where ranks run: which host or link is to blame when
-// something is silent, slow or gone, what is the matter with it, and which remedy pays.
+// something is slow or gone, what is the matter with it, and which remedy pays.
 // It is a pure state machine that is told the time. It performs nothing.
 package leader
 
@@ -12,13 +12,8 @@ import (
 	"github.com/mpiv/mpiv/topology"
 )
 
-// A Policy answers inputs with actions. The same inputs at the same times get the
-// same actions, so that a log of inputs is all that another leader needs.
-type Policy interface {
-	Step(now time.Time, in Input) []Action
-}
-
-// A Machine is the [Policy] of this package. It is for one goroutine.
+// A Machine answers inputs with actions. The same inputs at the same times get the same actions. It is
+// for one goroutine.
 type Machine struct {
 	cfg   Config
 	world *topology.Map
@@ -40,13 +35,9 @@ type Machine struct {
 	told      map[string]string
 
 	dead     []topology.Rank // in the order in which they died
-	silent   []topology.Place
-	fenced   map[topology.Place]bool // lost places that may still live
-	closing  map[topology.Place]bool // being fenced again
-	short    []string                // hosts that may lack spares
-	added    map[string]bool         // hosts asked for
-	jailed   []string                // hosts in quarantine
-	drains   []string                // hosts being drained
+	added    map[string]bool // hosts asked for
+	jailed   []string        // hosts in quarantine
+	drains   []string        // hosts being drained
 	moves    window
 	changed  map[[2]string]time.Time // when hosts, from and to, were last to use another network
 	handed   string                  // the leader's host when it was last asked to hand over
@@ -62,13 +53,11 @@ type Machine struct {
 	lastRecord uint64
 }
 
-var _ Policy = (*Machine)(nil)
-
 type underWay struct {
 	strategy adapt.Strategy
 	record   *Record
 	index    int  // in the record's plans
-	gone     bool // Abandon was said
+	moot     bool // that it was undone says nothing of the rank
 }
 
 type fine struct {
@@ -82,8 +71,7 @@ func New(cfg Config, first *topology.Map) *Machine {
 	m := &Machine{
 		cfg: cfg.withDefaults(), world: first, ranks: make([]rankInfo, first.Size()),
 		hosts: map[string]*host{}, breaches: map[Link]*breach{}, fine: map[Link]fine{},
-		told: map[string]string{}, fenced: map[topology.Place]bool{}, closing: map[topology.Place]bool{},
-		added: map[string]bool{}, changed: map[[2]string]time.Time{}, plans: map[adapt.ID]*underWay{},
+		told: map[string]string{}, added: map[string]bool{}, changed: map[[2]string]time.Time{}, plans: map[adapt.ID]*underWay{},
 	}
 	at := map[topology.Place]*process{}
 	for _, p := range first.Places() {
@@ -134,16 +122,10 @@ func (m *Machine) take(in Input) {
 		m.hostLost(in)
 	case HostReading:
 		m.hostReading(in)
-	case ProcessStarted:
-		m.processThere(in.Place, false)
 	case ProcessReady:
-		m.processThere(in.Place, true)
+		m.processReady(in.Place)
 	case ProcessLost:
 		m.processLost(in)
-	case Silent:
-		m.becameSilent(in)
-	case Heard:
-		m.heard(in.Place)
 	case Breach:
 		m.breach(in)
 	case Recovered:
@@ -175,8 +157,6 @@ func (m *Machine) take(in Input) {
 		m.leader, m.giveAt, m.giveMust = in.Host, time.Time{}, false
 	case Stays:
 		m.stays()
-	case MoveRank:
-		m.moveRank(in)
 	case Drain:
 		m.drainHost(in)
 	case Cordon:
@@ -195,13 +175,11 @@ func (m *Machine) take(in Input) {
 
 // settle does what is due, the most urgent first.
 func (m *Machine) settle() {
-	m.settleSilent()
 	m.measureDue()
 	m.look()
 	m.handOverDue()
 	m.recoverDead()
 	m.drainOn()
-	m.refill()
 	m.release()
 }
 
@@ -221,19 +199,9 @@ func (m *Machine) do(s adapt.Strategy, rec *Record, cost float64) adapt.ID {
 
 // relocate orders that a rank goes to a host that has room.
 func (m *Machine) relocate(s Relocate, to string, rec *Record) {
-	s.To, s.Start = m.target(to)
-	s.Group, s.Leader = m.Group(s.Rank), m.leader
-	s.Save, s.Resume = m.cfg.SafePoint, m.cfg.SafePoint
-	if m.cfg.Level == Moves {
-		s.Resume = 30 * time.Second // there is nothing to fall back on
-	}
+	q := m.target(to)
+	s.To = q.place
 	id := m.do(s, rec, s.Cost)
-	q := m.process(s.To)
-	if s.Start {
-		q = m.addProcess(s.To)
-		q.starting = id
-		m.hosts[to].starts.add(m.now)
-	}
 	q.plan = id
 	m.hosts[to].incoming++
 	m.ranks[s.Rank].plan = id
@@ -242,10 +210,10 @@ func (m *Machine) relocate(s Relocate, to string, rec *Record) {
 	}
 }
 
-func (m *Machine) abandon(id adapt.ID, why string) {
-	if u := m.plans[id]; u != nil && !u.gone {
-		u.gone = true
-		m.out = append(m.out, Abandon{id, why})
+// moot notes of a plan that it is not the rank's doing if it comes to nothing.
+func (m *Machine) moot(id adapt.ID) {
+	if u := m.plans[id]; u != nil {
+		u.moot = true
 	}
 }
 
@@ -280,16 +248,6 @@ func (m *Machine) planEnded(in PlanEnded) {
 		if in.Outcome.End == adapt.Finished {
 			m.switched(u.record, s)
 		}
-	case Start:
-		if q := m.process(s.Place); q != nil && q.starting == in.ID {
-			if q.starting = 0; in.Outcome.End != adapt.Finished {
-				m.dropProcess(q)
-				m.fenced[q.place] = true
-			}
-		}
-		m.lacks(s.Place.Host)
-	case Shut:
-		delete(m.closing, s.Place)
 	case Add:
 		if in.Outcome.End != adapt.Finished {
 			delete(m.added, s.Host)
@@ -303,13 +261,6 @@ func (m *Machine) planEnded(in PlanEnded) {
 	done.Epoch = m.world.Epoch()
 	m.carriedOut(u.record)
 	m.tell(u.record)
-	for _, p := range in.Outcome.Fenced {
-		m.processGone(p, &cause{
-			seen:    []string{fmt.Sprintf("plan %d ended with %v fenced", in.ID, p)},
-			blamed:  fmt.Sprintf("process %v", p),
-			verdict: Verdict{Hang, []string{in.Outcome.Why}},
-		}, true)
-	}
 }
 
 // together is how long a look waits for other plans that end.
@@ -328,29 +279,18 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 		q.plan = 0
 	}
 	if in.Outcome.End != adapt.Finished {
-		if q != nil && q.starting == in.ID {
-			m.dropProcess(q)
-			m.fenced[q.place] = true
-		}
 		if r.dead != nil && s.Again {
 			r.retry = m.now.Add(tryAgain)
 			r.undone++
 		}
-		if u.gone {
+		if u.moot {
 			m.lookAt = m.now.Add(together) // elsewhere, if the reason lasts
 		}
-		if r.dead == nil && !u.gone {
-			r.retry = m.now.Add(m.cfg.Retry)
+		if r.dead == nil && !u.moot {
+			r.retry = m.now.Add(retryAfter)
 			if r.stuck = true; m.cfg.Level == Crashes {
 				m.lookAt = m.now.Add(together) // it may be recovered from its copy
 			}
-		}
-		if in.Outcome.End == adapt.Broken && r.dead == nil && len(in.Outcome.Fenced) == 0 {
-			m.processGone(s.From, &cause{
-				seen:    []string{fmt.Sprintf("plan %d could be neither finished nor undone", in.ID)},
-				blamed:  fmt.Sprintf("process %v", s.From),
-				verdict: Verdict{Hang, []string{in.Outcome.Why}},
-			}, true)
 		}
 		return
 	}
@@ -368,12 +308,9 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == s.Rank })
 	}
 	r.dead, r.stuck, r.retry = nil, false, time.Time{}
-	if s.Again {
-		r.revived.add(m.now)
-	} else {
+	if !s.Again {
 		r.moved = m.now
 	}
-	m.lacks(s.From.Host)
 	if q == nil { // it was lost after the commit
 		m.die(s.Rank, &cause{
 			seen:    []string{fmt.Sprintf("rank %d arrived at %v, which was lost meanwhile", s.Rank, s.To)},
@@ -383,6 +320,6 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 		return
 	}
 	m.hosts[s.To.Host].ranks++
-	q.starting, q.ready = 0, true
+	q.ready = true
 	q.ranks = append(q.ranks, s.Rank)
 }

@@ -14,9 +14,10 @@ func TestRanksOfOneProcessBeginAgainTogether(t *testing.T) {
 	run := func(budget int) []Action {
 		x := topology.Place{Host: "X"}
 		m := New(Config{Level: Crashes, MovesPerMinute: budget}, topology.New([]topology.Place{x, x, x, {Host: "Y"}}))
-		m.Step(start, HostJoined{Host: "X", Slots: 3, Trusted: true})
-		m.Step(start, HostJoined{Host: "Y", Slots: 4, Trusted: true})
+		m.Step(start, HostJoined{Host: "X", Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Trusted: true})
 		for r := range topology.Rank(3) {
+			m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1 + int(r)}})
 			m.Step(start, Traffic{r, []Flow{{To: 3, Rate: 1e6}}})
 			m.Step(start, StateSize{Rank: r, Bytes: 1e6, Copies: []string{"Y"}, Taken: start})
 		}
@@ -27,8 +28,8 @@ func TestRanksOfOneProcessBeginAgainTogether(t *testing.T) {
 	require.Len(t, plans, 3)
 	targets := map[topology.Place]bool{}
 	for _, p := range plans {
-		targets[p.Moves[0].To] = true
-		require.Equal(t, "Y", p.Moves[0].To.Host)
+		targets[p.Act.To] = true
+		require.Equal(t, "Y", p.Act.To.Host)
 	}
 	require.Len(t, targets, 3, "two ranks got one process")
 
@@ -36,4 +37,41 @@ func TestRanksOfOneProcessBeginAgainTogether(t *testing.T) {
 	require.Empty(t, plansOf(acts))
 	require.Len(t, acts, 1)
 	require.Contains(t, acts[0].(Tell).Record.Why, "3 ranks would move, and 2 are left")
+}
+
+// A host whose process has several ranks has room for one in each that has none.
+func TestRoomIsCountedInProcesses(t *testing.T) {
+	x, y := topology.Place{Host: "X"}, topology.Place{Host: "Y"}
+	m := New(Config{}, topology.New([]topology.Place{x, x, y, y, y}))
+	for _, h := range []string{"X", "Y"} {
+		m.Step(start, HostJoined{Host: h, Trusted: true})
+	}
+	m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
+	acts := m.Step(start, Drain{Host: "X"})
+	require.Contains(t, acts[0].(Tell).Record.Why, "the others have room for 1 (processes taken on the others: Y 1 of 2)")
+	m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 2}})
+	require.Len(t, plansOf(m.Step(start, Drain{Host: "X"})), 2)
+}
+
+// A process is given up only where there is room for all its ranks, whichever of them is looked at first.
+func TestAProcessIsNotGivenUpForHalfOfItsRanks(t *testing.T) {
+	for spares, want := range map[int][]string{1: {VerbMove}, 2: {VerbAgain, VerbAgain}} {
+		x := topology.Place{Host: "X"}
+		m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, x, {Host: "Y"}}))
+		m.Step(start, HostJoined{Host: "X", Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Trusted: true})
+		for i := range spares {
+			m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1 + i}})
+		}
+		for r := range topology.Rank(2) {
+			m.Step(start, Traffic{r, []Flow{{To: 2, Rate: 1e6 * float64(1+r)}}}) // rank 1 comes first
+			m.Step(start, StateSize{Rank: r, Bytes: 1e6, Copies: []string{"Y"}, Taken: start})
+		}
+		m.Step(start, HostReading{Host: "X", Cores: 2, Others: 2, Pressure: 0.9})
+		var verbs []string
+		for _, p := range plansOf(m.Step(start.Add(time.Second), Tick{})) {
+			verbs = append(verbs, p.Act.Verb)
+		}
+		require.Equal(t, want, verbs, "%d spares", spares)
+	}
 }

@@ -48,16 +48,16 @@ func (d decider) Decide(e adapt.Event) (adapt.Strategy, bool) {
 	if t.Verdict.Kind == Program {
 		return Remedy{options[0], options, "it is the program's own doing: a move would not help"}, true
 	}
-	lost := (1 - t.Left) * m.cfg.Horizon.Seconds()
+	lost := (1 - t.Left) * horizon.Seconds()
 	options = append(options, m.otherPath(t, lost))
 	options = append(options, m.moving(t, users, lost)...)
-	chosen, why := Weigh(options, m.cfg.Pays)
+	chosen, why := Weigh(options)
 	return Remedy{chosen, options, why}, true
 }
 
 // Weigh chooses among options, of which the first is to do nothing, the cheapest kind first: the first that surely brings most of
 // what the best one does, else that one. Those that bring less than pays times their cost are out.
-func Weigh(options []Option, pays float64) (Option, string) {
+func Weigh(options []Option) (Option, string) {
 	best, why := options[0], "no remedy would pay"
 	worth := func(o Option) bool { return o.Refused == "" && o.Benefit > 0 && o.Benefit >= pays*o.Cost }
 	possible := false
@@ -194,7 +194,7 @@ func (m *Machine) busy(r topology.Rank) string {
 		return why
 	}
 	if info := &m.ranks[r]; m.now.Before(info.retry) {
-		return fmt.Sprintf("its last move was undone, less than %v ago", m.cfg.Retry)
+		return fmt.Sprintf("its last move was undone, less than %v ago", retryAfter)
 	}
 	return ""
 }
@@ -207,19 +207,16 @@ func (m *Machine) held(r topology.Rank) string {
 		return "it is lost, and waits to be recovered"
 	case info.plan != 0:
 		return fmt.Sprintf("plan %d has it", info.plan)
-	case !info.moved.IsZero() && m.now.Sub(info.moved) < m.cfg.CoolDown:
-		return fmt.Sprintf("it moved less than %v ago", m.cfg.CoolDown)
+	case !info.moved.IsZero() && m.now.Sub(info.moved) < coolDown:
+		return fmt.Sprintf("it moved less than %v ago", coolDown)
 	}
 	return ""
 }
 
 // otherPath is to use another network for all links that fell.
 func (m *Machine) otherPath(t Trouble, lost float64) Option {
-	o := Option{What: doPath, Cost: m.cfg.Standstill.Seconds()}
+	o := Option{What: doPath, Cost: standstill.Seconds()}
 	switch {
-	case !m.cfg.Level.paths():
-		o.Refused = fmt.Sprintf("at level %s a change of path would lose messages", m.cfg.Level)
-		return o
 	case len(t.Falls) == 0:
 		o.Refused = "no link fell"
 		return o
@@ -229,8 +226,8 @@ func (m *Machine) otherPath(t Trouble, lost float64) Option {
 	}
 	regained := 1.0
 	for _, f := range t.Falls {
-		if last, ok := m.changed[[2]string{f.Link.From, f.Link.To}]; ok && m.now.Sub(last) < m.cfg.CoolDown {
-			o.Refused = fmt.Sprintf("%s and %s were to use another network less than %v ago", f.Link.From, f.Link.To, m.cfg.CoolDown)
+		if last, ok := m.changed[[2]string{f.Link.From, f.Link.To}]; ok && m.now.Sub(last) < coolDown {
+			o.Refused = fmt.Sprintf("%s and %s were to use another network less than %v ago", f.Link.From, f.Link.To, coolDown)
 			o.change = nil
 			return o
 		}
@@ -276,9 +273,6 @@ func (m *Machine) moving(t Trouble, users []user, lost float64) []Option {
 			return []Option{one}
 		}
 		return []Option{one, all}
-	}
-	if !m.cfg.Level.moves() {
-		return refuse(fmt.Sprintf("at level %s ranks do not move", m.cfg.Level))
 	}
 	budget := m.cfg.MovesPerMinute - m.moves.count(m.now)
 	if budget <= 0 {
@@ -371,7 +365,7 @@ func (m *Machine) way(t Trouble, r topology.Rank, taken map[string]int) (group [
 	info, from := &m.ranks[r], m.at(r)
 	live := Relocate{Rank: r, From: from, To: topology.Place{Host: to}}
 	live.Carry = m.carry(from.Host, to, info.bytes)
-	live.Cost = (m.cfg.Standstill + live.Carry).Seconds()
+	live.Cost = (standstill + live.Carry).Seconds()
 	if t.Verdict.Kind == Starve { // all that it does there, the way to its next safe point too, takes so much longer
 		live.Cost /= max(t.Left, 0.01)
 	}
@@ -410,25 +404,27 @@ func (m *Machine) again(t Trouble, r topology.Rank, to string, taken map[string]
 		return nil
 	}
 	spoken := maps.Clone(taken)
+	spoken[to]++
 	from := m.at(r)
 	for _, o := range m.process(from).ranks {
+		host := to
 		if o != r {
 			if m.held(o) != "" {
 				return nil
 			}
 			var ok bool
-			if to, _, ok = m.choose(o, spoken); !ok {
+			if host, _, ok = m.choose(o, spoken); !ok {
 				return nil
 			}
+			spoken[host]++
 		}
-		copied, ok := m.copyOf(o, to, from.Host)
+		copied, ok := m.copyOf(o, host, from.Host)
 		if !ok {
 			return nil
 		}
-		spoken[to]++
 		group = append(group, Relocate{
-			Rank: o, From: from, To: topology.Place{Host: to}, Again: true, Copy: copied, Fence: true,
-			Carry: m.carry(copied, to, m.ranks[o].bytes), Cost: m.againCost(o, copied, to),
+			Rank: o, From: from, To: topology.Place{Host: host}, Again: true, Copy: copied,
+			Carry: m.carry(copied, host, m.ranks[o].bytes), Cost: m.againCost(o, copied, host),
 		})
 	}
 	return group

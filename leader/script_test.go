@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -23,19 +22,19 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 // TestScripts runs testdata. A file is one story; a case is inputs, a line of dashes, and
 // what is done; an empty line ends it. The inputs are
 //
-//	job LEVEL [budget N] HOST:SLOTS[+SPARES][!]…  a new job, a rank in each slot; ! is not trusted
+//	job LEVEL [budget N] HOST:RANKS[+SPARES][!]…  a new job, a process for each rank, and spares; ! is not trusted
 //	nets NAME CLASS HOST…         the hosts are on a network
 //	traffic RANK TO:MB/s[:MB/S[:limited]]…  what it sends; and what the network delivered of it for all of a second
 //	state RANK MB [HOST… [AGE]]
-//	breach X→Y PROMISED SEEN [limited] [on NETWORK]
+//	breach X→Y PROMISED SEEN [on NETWORK]
 //	fine X→Y MB/s, recovered X→Y
 //	reading HOST KEY=VALUE…       bytes in MB/s
 //	placed RANK PLACE …           others have
-//	lost HOST|PLACE WHY, silent HOST|PLACE, heard HOST|PLACE, ready PLACE, joined HOST:SLOTS[+SPARES]
-//	done ID [fenced PLACE], undone ID [fenced PLACE], failed ID
+//	lost HOST, lost PLACE WHY, ready PLACE, joined HOST[!]
+//	done ID, undone ID
 //	unreached X|Y…
 //	ending                        the job
-//	lead, stays, move, drain, cordon, uncordon, add
+//	lead, stays, drain, cordon, uncordon, add
 //	run D                         time passes, with a tick every 100 ms
 //
 // At the end of each job its log is replayed, and must give the same.
@@ -75,10 +74,16 @@ type player struct {
 	now   time.Time
 	nets  map[string][]Network
 	joins map[string]HostJoined
-	log   []Entry
+	log   []entry
 	did   [][]Action
 	out   []string
 	told  map[uint64]bool
+}
+
+// An entry is what a machine was told, and when.
+type entry struct {
+	at time.Time
+	in Input
 }
 
 var start = time.Unix(1_700_000_000, 0).UTC()
@@ -97,7 +102,7 @@ func (p *player) play(script string) string {
 }
 
 func (p *player) step(in Input) {
-	p.log = append(p.log, Entry{p.now, in})
+	p.log = append(p.log, entry{p.now, in})
 	acts := p.m.Step(p.now, in)
 	p.did = append(p.did, acts)
 	for _, a := range acts {
@@ -116,18 +121,14 @@ func (p *player) step(in Input) {
 	}
 }
 
-// replay gives the log, by way of JSON, to another machine.
+// replay gives the log to another machine.
 func (p *player) replay() {
 	if p.m == nil {
 		return
 	}
 	again := New(p.cfg, p.first)
 	for i, e := range p.log {
-		text, err := json.Marshal(e)
-		require.NoError(p.t, err)
-		var back Entry
-		require.NoError(p.t, json.Unmarshal(text, &back))
-		require.Equal(p.t, p.did[i], again.Step(back.At, back.In), "replay of %s", text)
+		require.Equal(p.t, p.did[i], again.Step(e.at, e.in), "replay of %T", e.in)
 	}
 	require.Equal(p.t, p.m.Map(), again.Map())
 }
@@ -200,7 +201,7 @@ func (p *player) command(w []string) {
 		}
 		p.step(in)
 	case "breach":
-		p.step(Breach{Link: link(arg(1)), Promised: 1e6 * num(arg(2)), Seen: 1e6 * num(arg(3)), Since: p.now.Add(-100 * time.Millisecond), Limited: len(w) > 4 && w[4] == "limited"})
+		p.step(Breach{Link: link(arg(1)), Promised: 1e6 * num(arg(2)), Seen: 1e6 * num(arg(3)), Since: p.now.Add(-100 * time.Millisecond)})
 	case "fine":
 		p.step(Fine{link(arg(1)), 1e6 * num(arg(2))})
 	case "recovered":
@@ -226,7 +227,7 @@ func (p *player) command(w []string) {
 		p.step(in)
 	case "lost":
 		if at := place(arg(1)); at.Slot < 0 {
-			p.step(HostLost{Host: at.Host, Why: Loss(arg(2))})
+			p.step(HostLost{at.Host})
 		} else {
 			p.step(ProcessLost{Place: at, Why: Loss(arg(2))})
 		}
@@ -236,31 +237,20 @@ func (p *player) command(w []string) {
 			in.Ranks = append(in.Ranks, Seat{topology.Rank(num(arg(i))), place(arg(i + 1))})
 		}
 		p.step(in)
-	case "silent":
-		p.step(Silent{place(arg(1)), p.now})
-	case "heard":
-		p.step(Heard{place(arg(1))})
 	case "ready":
 		p.step(ProcessReady{place(arg(1))})
 	case "joined":
-		p.step(p.parseHost(arg(1)))
-	case "done", "undone", "failed":
-		out := adapt.Outcome{End: map[string]adapt.End{"done": adapt.Finished, "undone": adapt.Undone, "failed": adapt.Broken}[w[0]], Took: time.Second}
-		for i := range w {
-			if w[i] == "fenced" {
-				out.Fenced = append(out.Fenced, place(w[i+1]))
-			}
-		}
-		if w[0] != "done" {
-			out.Why = "save: not done within 2s"
+		p.step(HostJoined{Host: strings.TrimSuffix(arg(1), "!"), Trusted: !strings.HasSuffix(arg(1), "!")})
+	case "done", "undone":
+		out := adapt.Outcome{End: adapt.End(w[0]), Took: time.Second}
+		if w[0] == "undone" {
+			out.Why = "no safe point within 2s"
 		}
 		p.step(PlanEnded{ID: adapt.ID(num(arg(1))), Outcome: out, Stood: 100 * time.Millisecond})
 	case "lead":
 		p.step(LeadingFrom{arg(1)})
 	case "stays":
 		p.step(Stays{})
-	case "move":
-		p.step(MoveRank{topology.Rank(num(arg(1))), arg(2), "op"})
 	case "drain":
 		p.step(Drain{arg(1), "op"})
 	case "cordon":
@@ -290,16 +280,6 @@ func (p *player) command(w []string) {
 	}
 }
 
-func (p *player) parseHost(text string) HostJoined {
-	name, size, ok := strings.Cut(text, ":")
-	require.True(p.t, ok, "%q", text)
-	in := HostJoined{Host: name, Trusted: !strings.HasSuffix(size, "!")}
-	slots, spares, _ := strings.Cut(strings.TrimSuffix(size, "!"), "+")
-	in.Slots, _ = strconv.Atoi(slots)
-	in.Spares, _ = strconv.Atoi(spares)
-	return in
-}
-
 func (p *player) job(w []string) {
 	p.replay()
 	p.now, p.log, p.did, p.nets, p.joins = start, nil, nil, map[string][]Network{}, map[string]HostJoined{}
@@ -312,14 +292,19 @@ func (p *player) job(w []string) {
 	var places []topology.Place
 	var ins []Input
 	for _, text := range w {
-		j := p.parseHost(text)
-		p.joins[j.Host] = j
+		name, size, ok := strings.Cut(text, ":")
+		require.True(p.t, ok, "%q", text)
+		j := HostJoined{Host: name, Trusted: !strings.HasSuffix(size, "!")}
+		p.joins[name] = j
 		ins = append(ins, j)
-		for i := range j.Slots {
-			places = append(places, topology.Place{Host: j.Host, Slot: i})
+		size, more, _ := strings.Cut(strings.TrimSuffix(size, "!"), "+")
+		ranks, _ := strconv.Atoi(size)
+		spares, _ := strconv.Atoi(more)
+		for i := range ranks {
+			places = append(places, topology.Place{Host: name, Slot: i})
 		}
-		for i := range j.Spares {
-			ins = append(ins, ProcessReady{topology.Place{Host: j.Host, Slot: j.Slots + i}})
+		for i := range spares {
+			ins = append(ins, ProcessReady{topology.Place{Host: name, Slot: ranks + i}})
 		}
 	}
 	p.first = topology.New(places)
@@ -333,17 +318,7 @@ func show(at time.Duration, a Action) string {
 	t := fmt.Sprintf("%.1f ", at.Seconds())
 	switch a := a.(type) {
 	case Do:
-		var steps []string
-		for _, s := range a.Plan.Steps {
-			text := s.Do.Verb
-			if len(s.Do.Ranks) > 0 {
-				text += fmt.Sprint(s.Do.Ranks)
-			}
-			steps = append(steps, text)
-		}
-		return fmt.Sprintf("%sdo %d: %s: %s", t, a.Plan.ID, a.Plan.What, strings.Join(steps, ", "))
-	case Abandon:
-		return fmt.Sprintf("%sabandon %d: %s", t, a.ID, a.Why)
+		return fmt.Sprintf("%sdo %d: %s", t, a.Plan.ID, a.Plan.What)
 	case HandOver:
 		return fmt.Sprintf("%shand over to %s: %s", t, a.To, a.Why)
 	case GiveUp:

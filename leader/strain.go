@@ -64,9 +64,9 @@ func (m *Machine) breach(in Breach) {
 			since = m.now
 		}
 		if m.breaches[in.Link] == nil {
-			m.gather(m.cfg.Gather)
+			m.gather(gatherFor)
 		}
-		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen, in.Limited}, since, in.Evidence}
+		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence}
 		delete(m.fine, in.Link)
 	}
 }
@@ -97,7 +97,7 @@ func (m *Machine) look() {
 	if len(ev.Fell)+len(ev.Starved) == 0 {
 		return
 	}
-	m.lookAt = m.now.Add(m.cfg.Recheck)
+	m.lookAt = m.now.Add(recheck)
 	all := m.troubles(Blame(ev), falls)
 	for _, t := range all {
 		if t.Verdict.Kind != Program {
@@ -210,7 +210,7 @@ func (m *Machine) troubles(all []Suspect, falls []Fall) (out []Trouble) {
 }
 
 // ail keeps a blamed host, and what still goes through its ports, for placement and the cost of moves;
-// what is on its way to the host is not wanted there any more.
+// that a rank does not get there is not its own doing.
 func (m *Machine) ail(t Trouble) {
 	if m.ailing == nil {
 		m.ailing = map[Port]float64{}
@@ -231,18 +231,14 @@ func (m *Machine) ail(t Trouble) {
 	}
 	m.blameHost(t.Suspect.Host, string(t.Verdict.Kind))
 	for _, q := range m.hosts[t.Suspect.Host].processes {
-		if u := m.plans[q.plan]; u != nil {
-			if s, ok := u.strategy.(Relocate); ok && m.ranks[s.Rank].dead == nil {
-				m.abandon(q.plan, fmt.Sprintf("its target %s: %s", t.Suspect.Host, t.Verdict.Kind))
-			}
-		}
+		m.moot(q.plan)
 	}
 }
 
 func both(l Link) [2]Port { from, to := ports(l); return [2]Port{from, to} }
 
 func (m *Machine) blameHost(name, why string) {
-	if m.hosts[name].quarantine.blame(m.now, why, m.cfg.Quarantine, m.cfg.QuarantineMost) && !slices.Contains(m.jailed, name) {
+	if m.hosts[name].quarantine.blame(m.now, why) && !slices.Contains(m.jailed, name) {
 		m.jailed = append(m.jailed, name)
 		slices.Sort(m.jailed)
 	}
@@ -294,7 +290,7 @@ func (m *Machine) remedy(t Trouble) {
 	m.measure(t, s.Chosen, rec)
 	for _, c := range s.Chosen.change {
 		m.changed[[2]string{c.Link.From, c.Link.To}] = m.now
-		m.do(c, rec, m.cfg.Standstill.Seconds())
+		m.do(c, rec, standstill.Seconds())
 	}
 	var again []*process
 	for _, r := range s.Chosen.relocate {
@@ -311,7 +307,7 @@ func (m *Machine) remedy(t Trouble) {
 	m.tell(rec)
 	if len(again) > 0 {
 		// Nobody has to consent to be rescued: the processes are out, and recoverDead goes on.
-		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, true, nil)
+		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, nil)
 	}
 }
 

@@ -28,7 +28,6 @@ type Verdict struct {
 type Fall struct {
 	Link           Link
 	Promised, Seen float64
-	Limited        bool
 }
 
 // left is how much of what was promised is still delivered.
@@ -92,10 +91,8 @@ func flooded(r HostReading, promised float64) (reasons []string) {
 // in normal times.
 func Judge(s Suspect, falls []Fall, readings map[string]HostReading, usual map[string]float64) Verdict {
 	most := 0.0
-	limited := len(falls) > 0
 	for _, f := range falls {
 		most = max(most, f.Promised)
-		limited = limited && f.Limited
 	}
 	hosts := []string{s.Host}
 	if s.Host == "" {
@@ -104,9 +101,6 @@ func Judge(s Suspect, falls []Fall, readings map[string]HostReading, usual map[s
 	fell := fmt.Sprintf("%d of its links deliver %.0f %% of what they promised", len(falls), 100*left(falls))
 	if s.Host == "" {
 		fell = fmt.Sprintf("it delivers %.0f %% of what it promised", 100*left(falls))
-	}
-	if limited {
-		return Verdict{Program, []string{fell, "the program had nothing more to send"}}
 	}
 	for _, h := range hosts {
 		r := readings[h]

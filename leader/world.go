@@ -14,7 +14,6 @@ import (
 type host struct {
 	name          string
 	joined        bool // and not lost since
-	slots, spares int
 	trusted       bool
 	networks      []Network
 	reading       HostReading
@@ -23,63 +22,54 @@ type host struct {
 	pressedSince  time.Time // its readings show starvation; zero: they do not
 	cordoned      bool
 	draining      *drain
-	silent        time.Time // since; zero: it is not
 	quarantine    quarantine
-	starts        window
 
 	processes []*process // by slot
-	nextSlot  int        // never used before
 	ranks     int        // in the map
 	incoming  int        // on their way
 }
 
 type process struct {
-	place    topology.Place
-	ready    bool
-	ranks    []topology.Rank
-	plan     adapt.ID  // that needs it, as a target; 0: none
-	silent   time.Time // since; zero: it is not
-	starting adapt.ID  // the plan that starts it; 0: none
+	place topology.Place
+	ready bool
+	ranks []topology.Rank
+	plan  adapt.ID // that needs it, as a target; 0: none
 }
 
 type rankInfo struct {
-	to      []Flow
-	from    []topology.Rank // who send to it; sorted
-	bytes   float64
-	copies  []string
-	taken   time.Time // of the copies; zero: there never was one
-	plan    adapt.ID  // under way; 0: none
-	dead    *cause    // nil: it runs
-	since   time.Time // dead
-	moved   time.Time // while alive
-	retry   time.Time // not before
-	undone  int       // plans to recover it, since it died
-	stuck   bool      // it did not reach a safe point when it was to move
-	revived window
-	was     topology.Place // before others placed it elsewhere; the zero Place if they have not
+	to     []Flow
+	from   []topology.Rank // who send to it; sorted
+	bytes  float64
+	copies []string
+	taken  time.Time      // of the copies; zero: there never was one
+	plan   adapt.ID       // under way; 0: none
+	dead   *cause         // nil: it runs
+	since  time.Time      // dead
+	moved  time.Time      // while alive
+	retry  time.Time      // not before
+	undone int            // plans to recover it, since it died
+	stuck  bool           // it did not reach a safe point when it was to move
+	was    topology.Place // before others placed it elsewhere; the zero Place if they have not
 }
 
-// size is how many ranks, and how many processes, the host may hold.
-func (h *host) size() int { return h.slots + h.spares }
-
-// room is how many more ranks the host can take, and how many spares it has ready.
-func (h *host) room() (ranks, ready int) {
+// room is how many more ranks the host can take: one in each process that is free.
+func (h *host) room() (n int) {
 	for _, p := range h.processes {
 		if p.free() {
-			ready++
+			n++
 		}
 	}
-	return max(0, min(h.size()-h.ranks-h.incoming, ready+h.size()-len(h.processes))), ready
+	return n
 }
 
 // free says whether a process can take a rank.
 func (p *process) free() bool {
-	return p.ready && len(p.ranks) == 0 && p.plan == 0 && p.silent.IsZero()
+	return p.ready && len(p.ranks) == 0 && p.plan == 0
 }
 
 // well says whether a host can be moved to, but for quarantine.
 func (h *host) well() bool {
-	return h.joined && h.silent.IsZero() && !h.cordoned && h.draining == nil && h.pressedSince.IsZero()
+	return h.joined && !h.cordoned && h.draining == nil && h.pressedSince.IsZero()
 }
 
 // Takes says whether ranks may come to a host: nobody keeps them off, and it is not one that
@@ -123,7 +113,6 @@ func (m *Machine) addProcess(p topology.Place) *process {
 	q := &process{place: p}
 	i, _ := slices.BinarySearchFunc(h.processes, p.Slot, func(q *process, slot int) int { return q.place.Slot - slot })
 	h.processes = slices.Insert(h.processes, i, q)
-	h.nextSlot = max(h.nextSlot, p.Slot+1)
 	return q
 }
 
@@ -181,7 +170,7 @@ func (m *Machine) rateTo(from, to string) float64 {
 	best := 0.0
 	for _, n := range m.shared(from, to) {
 		l := Link{from, to, n}
-		rate := m.cfg.Rate
+		rate := float64(unknownRate)
 		if f, ok := m.fine[l]; ok {
 			rate = f.seen
 		}
@@ -224,7 +213,7 @@ func (m *Machine) copyOf(r topology.Rank, to string, avoid string) (from string,
 	best := 0.0
 	for _, c := range info.copies {
 		h := m.hosts[c]
-		if h == nil || !h.joined || !h.silent.IsZero() || c == avoid {
+		if h == nil || !h.joined || c == avoid {
 			continue
 		}
 		if rate := m.rateTo(c, to); rate > best {
@@ -255,29 +244,23 @@ func (m *Machine) candidates(r topology.Rank) []Candidate {
 		if !h.well() || name == m.at(r).Host && m.ranks[r].dead == nil {
 			continue
 		}
-		if room, ready := h.room(); room > 0 {
+		if room := h.room(); room > 0 {
 			all = append(all, Candidate{
 				Host: name, Room: room, Trusted: h.trusted, Quarantined: h.quarantine.holds(m.now),
-				Crowded:    h.reading.Cores > 0 && h.reading.Busy+h.reading.Others+h.reading.Steal+float64(h.incoming)+1 > h.reading.Cores+0.5,
-				NoMemory:   h.reading.MemoryFree > 0 && h.reading.MemoryFree < m.ranks[r].bytes,
-				ToThere:    out[name],
-				FromThere:  in[name],
-				SlotIsFree: ready > 0,
+				Crowded:   h.reading.Cores > 0 && h.reading.Busy+h.reading.Others+h.reading.Steal+float64(h.incoming)+1 > h.reading.Cores+0.5,
+				NoMemory:  h.reading.MemoryFree > 0 && h.reading.MemoryFree < m.ranks[r].bytes,
+				ToThere:   out[name],
+				FromThere: in[name],
 			})
 		}
 	}
 	return all
 }
 
-// target is a process on the host for a rank, and whether it must first be started. There is room.
-func (m *Machine) target(name string) (p topology.Place, start bool) {
-	h := m.hosts[name]
-	for _, q := range h.processes {
-		if q.free() {
-			return q.place, false
-		}
-	}
-	return topology.Place{Host: name, Slot: h.nextSlot}, true
+// target is a process on the host for a rank. There is room.
+func (m *Machine) target(name string) *process {
+	processes := m.hosts[name].processes
+	return processes[slices.IndexFunc(processes, (*process).free)]
 }
 
 // roomText is what is left elsewhere, for people.
@@ -290,8 +273,6 @@ func (m *Machine) roomText(not string) string {
 		}
 		state := ""
 		switch {
-		case !h.silent.IsZero():
-			state = ", silent"
 		case h.draining != nil:
 			state = ", draining"
 		case h.cordoned:
@@ -299,7 +280,7 @@ func (m *Machine) roomText(not string) string {
 		case h.quarantine.holds(m.now):
 			state = ", quarantined"
 		}
-		parts = append(parts, fmt.Sprintf("%s %d of %d%s", name, h.ranks+h.incoming, h.size(), state))
+		parts = append(parts, fmt.Sprintf("%s %d of %d%s", name, len(h.processes)-h.room(), len(h.processes), state))
 		if len(parts) == 6 {
 			parts = append(parts, "…")
 			break
@@ -308,5 +289,5 @@ func (m *Machine) roomText(not string) string {
 	if parts == nil {
 		return "no other host is left"
 	}
-	return "ranks on the others: " + strings.Join(parts, "; ")
+	return "processes taken on the others: " + strings.Join(parts, "; ")
 }

@@ -106,13 +106,3 @@ type being struct {
 	bonds  []int32
 	friend *being
 }
-
-func BenchmarkDigest(b *testing.B) {
-	b.Run("64MiB", func(b *testing.B) {
-		i := Image{Segments: [][]byte{make([]byte, 64*mib)}}
-		b.SetBytes(64 * mib)
-		for b.Loop() {
-			i.Digest()
-		}
-	})
-}

@@ -2,8 +2,6 @@ package migrate
 
 import (
 	"slices"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // An Image is protected state laid out: a manifest, and the segments it
@@ -62,15 +60,4 @@ func (i Image) Bytes() int64 {
 		n += int64(len(s))
 	}
 	return n
-}
-
-// Digest is a checksum (XXH64) of the manifest and all segments: equal for
-// equal state. It finds damage and diverging runs; it is no proof against a forger.
-func (i Image) Digest() uint64 {
-	d := xxhash.New()
-	d.Write(i.Manifest)
-	for _, s := range i.Segments { // the manifest has their lengths
-		d.Write(s)
-	}
-	return d.Sum64()
 }

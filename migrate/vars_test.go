@@ -182,7 +182,6 @@ func TestRoundTrip(t *testing.T) {
 					again, err := into.Image()
 					require.NoError(t, err)
 					require.Equal(t, i, again)
-					require.Equal(t, i.Digest(), again.Digest())
 				}
 			}
 		})
@@ -201,7 +200,7 @@ func TestEqualStateGivesEqualBytes(t *testing.T) {
 	}
 	order := rand.Perm(100)
 	require.Equal(t, layout(order), layout(rand.Perm(100)))
-	require.NotEqual(t, layout(order).Digest(), layout(order[1:]).Digest())
+	require.NotEqual(t, layout(order), layout(order[1:]))
 }
 
 func TestPayloadsOfNaNStay(t *testing.T) {

@@ -131,7 +131,7 @@ func TestDelays(t *testing.T) {
 						w := newWorld(seed, skies[sky], every)
 						watch := newWatch(t, WatchOptions{Mode: Enforce, Tolerate: tt.enough})
 						w.run(2*time.Minute+time.Duration(seed)*10*time.Millisecond, func(r Reading) bool { watch.Observe(r); return true })
-						if len(watch.Broken()) > 0 {
+						if len(broken(watch)) > 0 {
 							early++
 							continue
 						}

@@ -12,7 +12,7 @@ import (
 type Standing struct {
 	Promise
 	ByHand   bool      `json:"by_hand,omitempty"`                    // the promise is a threshold
-	Learning int       `json:"learning,omitempty"`                   // readings so far, of LearnReadings or more
+	Learning int       `json:"learning,omitempty"`                   // readings so far, of twenty or more
 	Least    float64   `json:"tolerated_bytes_per_second,omitempty"` // a breach is less than this
 	Seen     float64   `json:"seen_bytes_per_second,omitempty"`      // lately, while the path was the limit
 	SeenAt   time.Time `json:"seen_at,omitzero"`                     // zero: never
@@ -21,9 +21,6 @@ type Standing struct {
 	Broken time.Time `json:"broken_since,omitzero"` // zero: it is not
 	Breach string    `json:"breach,omitempty"`      // that one, in a sentence for people
 }
-
-// LearnReadings are enough to promise, if they are of more than two seconds.
-const LearnReadings = learnReadings
 
 // Standings returns how all links do that have had readings, or promise something, by
 // link and size.

@@ -249,17 +249,6 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 	return l.breach, true
 }
 
-// Broken returns the breaches that last, as they are now, by link and size.
-func (w *Watch) Broken() (all []Breach) {
-	for _, l := range w.links {
-		if l.broken && w.o.Mode == Enforce {
-			all = append(all, l.breach)
-		}
-	}
-	slices.SortFunc(all, func(a, b Breach) int { return cmp.Or(a.Link.compare(b.Link), cmp.Compare(a.Size, b.Size)) })
-	return all
-}
-
 // Contract returns what is promised now, without thresholds; where there is one, what was
 // promised before it.
 func (w *Watch) Contract() (c Contract) {

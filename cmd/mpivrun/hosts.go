@@ -206,32 +206,6 @@ func (h *host) label(key, value string) (err error) {
 	return nil
 }
 
-// formatHostfile is hosts as a hostfile.
-func formatHostfile(hosts []host) string {
-	var b strings.Builder
-	for _, h := range hosts {
-		b.WriteString(h.written())
-		if h.Slots > 0 {
-			fmt.Fprintf(&b, " slots=%d", h.Slots)
-		}
-		if h.MaxSlots > 0 {
-			fmt.Fprintf(&b, " max_slots=%d", h.MaxSlots)
-		}
-		for i, n := range h.Networks {
-			if i > 0 && h.Networks[i-1].Class == n.Class {
-				fmt.Fprintf(&b, ",%s", n.Address)
-				continue
-			}
-			fmt.Fprintf(&b, " %s=%s", n.Class, n.Address)
-		}
-		if h.Distrusted {
-			b.WriteString(" trust=no")
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
 // chosenOf is those of all that names names, with the slots that names gives them
 // or else their own. where is what all is, for the sentence about one that is not
 // there.

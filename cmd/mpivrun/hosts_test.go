@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -155,4 +156,30 @@ func TestPerNode(t *testing.T) {
 		_, err := perNode(text)
 		require.Error(t, err, text)
 	}
+}
+
+// formatHostfile is hosts as a hostfile.
+func formatHostfile(hosts []host) string {
+	var b strings.Builder
+	for _, h := range hosts {
+		b.WriteString(h.written())
+		if h.Slots > 0 {
+			fmt.Fprintf(&b, " slots=%d", h.Slots)
+		}
+		if h.MaxSlots > 0 {
+			fmt.Fprintf(&b, " max_slots=%d", h.MaxSlots)
+		}
+		for i, n := range h.Networks {
+			if i > 0 && h.Networks[i-1].Class == n.Class {
+				fmt.Fprintf(&b, ",%s", n.Address)
+				continue
+			}
+			fmt.Fprintf(&b, " %s=%s", n.Class, n.Address)
+		}
+		if h.Distrusted {
+			b.WriteString(" trust=no")
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

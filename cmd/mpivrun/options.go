@@ -238,7 +238,7 @@ var options = []option{
 			}
 			return all
 		}},
-	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes 0.9)",
+	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes or report 0.9)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Silence, err = seconds(v)
 			return err

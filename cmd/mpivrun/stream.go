@@ -13,11 +13,10 @@ import (
 
 // stream prints the events of a job until it ends, a line of JSON each.
 func stream(ctx context.Context, w io.Writer, args []string) error {
-	name, asJSON, err := view("events", args)
+	name, _, err := view("events", args) // they are JSON anyway
 	if err != nil {
 		return err
 	}
-	_ = asJSON // they are, anyway
 	j, err := choose(name)
 	if err != nil {
 		return err

@@ -184,7 +184,7 @@ func TestHostAddedAgain(t *testing.T) {
 	require.ErrorContains(t, err, "b is in the job already")
 	tr.killAgent("b")
 	tr.ranksAre("b", 0)
-	tr.until(func() bool { return tr.policy.slots["b"] == 0 })
+	tr.until(func() bool { return !tr.policy.hosts["b"] })
 	says, err := tr.order("add", "b")
 	require.NoError(t, err)
 	require.Contains(t, says, "add host b: done")

@@ -359,11 +359,6 @@ func (a *Agent) Name() string { return a.job.Name }
 // and so does the first after a while.
 func (a *Agent) Signal(sig syscall.Signal) { a.post(func() { a.signal(sig) }) }
 
-// Abort ends the job with exit code 1, for the reason given.
-func (a *Agent) Abort(reason string) {
-	a.post(func() { a.fail(verdict{code: 1, text: reason}) })
-}
-
 // Bury reaps what processes of the job left behind on this host and has ended
 // since. It is for who calls Adopt, after a SIGCHLD.
 func (a *Agent) Bury() {

@@ -305,3 +305,8 @@ func BenchmarkLaunch(b *testing.B) {
 		})
 	}
 }
+
+// Abort ends the job with exit code 1, for the reason given.
+func (a *Agent) Abort(reason string) {
+	a.post(func() { a.fail(verdict{code: 1, text: reason}) })
+}

@@ -131,10 +131,10 @@ func TestThresholdUnderAnotherHead(t *testing.T) {
 		a.contracts.Observe(r)
 		r.At = r.At.Add(readingEvery)
 	}
-	all := a.contracts.Broken()
-	require.Len(t, all, 1)
-	require.True(t, all[0].ByHand)
-	require.Equal(t, 8e6, all[0].Promised)
+	broken := slices.DeleteFunc(a.contracts.Standings(r.At), func(s sensors.Standing) bool { return s.Broken.IsZero() })
+	require.Len(t, broken, 1)
+	require.True(t, broken[0].ByHand)
+	require.Equal(t, 8e6, broken[0].Rate)
 	kept := a.contracts.Contract().Promises
 	require.Len(t, kept, 1)
 	require.Equal(t, back.Link, kept[0].Link)

@@ -201,7 +201,7 @@ func (s *spool) who() *front {
 // endedSuffix is that of directories of jobs that have ended, with what nobody has seen.
 const endedSuffix = ".ended"
 
-// An ending is how a job ended that nobody looked at.
+// An endedJob is how a job ended that nobody looked at.
 type endedJob struct {
 	Code  int
 	Texts []control.Text

@@ -55,7 +55,7 @@ type Job struct {
 	Breaker      Breaker        // does the faults of hosts. Nil means that there can be none.
 
 	// Silence is for how long nothing may be heard of a host before it is lost. Zero
-	// means 1 s at levels "crashes" and "report", where the job goes on, and else 15 s,
+	// means 900 ms at levels "crashes" and "report", where the job goes on, and else 15 s,
 	// as it ends.
 	Silence time.Duration
 	// Grace is how long the agent of another host that gets SIGTERM waits for its ranks to

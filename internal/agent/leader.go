@@ -39,7 +39,7 @@ type policy struct {
 	promised   map[promiseKey]float64
 	promisedAt time.Time
 	machines   map[string]string // of hosts
-	slots      map[string]int    // of hosts, as last told
+	hosts      map[string]bool   // that it was told of
 
 	left []string // hosts that ranks are kept off
 
@@ -182,7 +182,7 @@ func (a *Agent) beginPolicy() {
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
 		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
-		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
 	a.tellHosts()
@@ -228,19 +228,16 @@ func (a *Agent) tickPolicy() {
 	a.lookForLeft()
 }
 
-// tellHosts tells the policy of hosts, and how many processes each has: it places ranks
-// in those, and refill sees to it that there are enough.
+// tellHosts tells the policy of hosts that have processes.
 func (a *Agent) tellHosts() {
 	for _, h := range a.hosts {
-		n := 0
-		for _, i := range h.processes {
-			if p := a.processes[i]; p.joined && !p.exited && !p.judged {
-				n++
-			}
-		}
-		if before, told := a.policy.slots[h.name]; n > 0 && !h.lost && (!told || before != n) {
-			a.policy.slots[h.name] = n
-			in := leader.HostJoined{Host: h.name, Slots: n, Trusted: !h.Distrusted}
+		has := slices.ContainsFunc(h.processes, func(i int) bool {
+			p := a.processes[i]
+			return p.joined && !p.exited && !p.judged
+		})
+		if has && !h.lost && !a.policy.hosts[h.name] {
+			a.policy.hosts[h.name] = true
+			in := leader.HostJoined{Host: h.name, Trusted: !h.Distrusted}
 			if a.severalNetworks() { // else links are not told apart by them
 				for _, c := range a.networkClasses(h) {
 					in.Networks = append(in.Networks, leader.Network{Name: c.String(), Class: c})
@@ -328,9 +325,9 @@ func (a *Agent) hostsGone() {
 		return
 	}
 	for _, h := range a.hosts {
-		if _, told := a.policy.slots[h.name]; told && h == a.hostNamed(h.name) && h.lost {
-			delete(a.policy.slots, h.name)
-			a.tellPolicy(leader.HostLost{Host: h.name, Why: leader.Died})
+		if a.policy.hosts[h.name] && h == a.hostNamed(h.name) && h.lost {
+			delete(a.policy.hosts, h.name)
+			a.tellPolicy(leader.HostLost{Host: h.name})
 		}
 	}
 }
@@ -362,7 +359,6 @@ func (a *Agent) perform(actions []leader.Action) {
 			a.fail(verdict{code: 1, text: act.Reason})
 		case leader.HandOver:
 			a.handOver(act.To, act.Why)
-		case leader.Abandon: // a plan ends by itself
 		}
 	}
 }
@@ -379,29 +375,21 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 		in.Outcome.End, in.Outcome.Why = adapt.Undone, err.Error()
 		a.after(0, func() { a.tellPolicy(in) }) // were it planned again and again, nobody else would ever be heard
 	}
-	if len(plan.Moves) == 0 {
-		switch s := plan.Steps[0]; s.Do.Verb {
-		case leader.VerbFence:
-			if p := a.processAt(s.Do.At); p != nil {
-				p.kill(syscall.SIGKILL)
-			}
-			ended(nil, 0)
-		case leader.VerbSwitch:
-			a.takeDetour(s, func(err error) { ended(err, 0) })
-		case leader.VerbAdd:
-			a.addHost(s.Do.To.Host, func(err error) { ended(err, 0) })
-		default:
-			ended(fmt.Errorf("%s is not built yet", s.Do.Verb), 0)
+	switch act := plan.Act; act.Verb {
+	case leader.VerbSwitch:
+		a.takeDetour(act, func(err error) { ended(err, 0) })
+	case leader.VerbAdd:
+		a.addHost(act.To.Host, func(err error) { ended(err, 0) })
+	case leader.VerbMove, leader.VerbAgain:
+		rank, from, to := int(act.Rank), a.processAt(act.From), a.processAt(act.To)
+		if from == nil || to == nil || !a.free(to) || to.prog != from.prog || !slices.Contains(from.ranks, rank) {
+			ended(fmt.Errorf("%v has no process that is free for rank %d", act.To, rank), 0)
+			return
 		}
-		return
-	}
-	m := plan.Moves[0]
-	rank, from, to := int(m.Rank), a.processAt(m.From), a.processAt(m.To)
-	if from == nil || to == nil || !a.free(to) || to.prog != from.prog || !slices.Contains(from.ranks, rank) {
-		ended(fmt.Errorf("%v has no process that is free for rank %d", m.To, rank), 0)
-		return
-	}
-	if slices.ContainsFunc(plan.Steps, func(s adapt.Step) bool { return s.Do.Verb == leader.VerbSave }) {
+		if act.Verb == leader.VerbAgain {
+			a.rescue(from, rank, to, func(err error) { ended(err, 0) })
+			return
+		}
 		if err := a.movable(rank); err != nil {
 			ended(err, 0)
 			return
@@ -409,9 +397,9 @@ func (a *Agent) carryOut(plan adapt.Plan) {
 		var mv *move
 		mv = a.moveTo(rank, from, to, func(err error) { ended(err, mv.stood) })
 		mv.planned = true
-		return
+	default:
+		panic(fmt.Sprintf("plan %d (%s) is to %s, and nobody can", plan.ID, plan.What, act.Verb))
 	}
-	a.rescue(from, rank, to, func(err error) { ended(err, 0) })
 }
 
 // rescue has a rank go on elsewhere from its snapshot, though its process may still

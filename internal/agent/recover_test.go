@@ -190,10 +190,10 @@ func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
 	a.store(0, stored{version{1, 6}, p[2].host, "copy"})
 	a.survival.covered[0] = version{1, 6}
 	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[2].place()})),
-		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	a.tellHosts()
 	a.tellPolicy(leader.ProcessReady{Place: p[1].place()})
-	a.tellPolicy(leader.MoveRank{Rank: 0, To: "b", Ref: "order"})
+	a.tellPolicy(leader.Drain{Host: "a"})
 	require.NotNil(t, a.survival.moving[0])
 	a.arrived(p[1], control.Arrived{Rank: 0, Epoch: 2})
 	require.Equal(t, []int{0}, p[1].ranks)
@@ -213,7 +213,7 @@ func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
 	a.done = make(chan struct{}) // what timers post is taken below
 	p := a.processes
 	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
-		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	a.tellHosts()
 	a.tellPolicy(leader.LeadingFrom{Host: "a"})
 	for _, q := range p[2:] {
@@ -251,9 +251,9 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 			a.store(0, stored{version{1, 7}, p[2].host, "copy on c"})
 			a.survival.covered[0] = version{1, 7}
 			a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place()})),
-				slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+				hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 			for _, h := range a.hosts {
-				a.tellPolicy(leader.HostJoined{Host: h.name, Slots: 1, Trusted: true})
+				a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
 			}
 			for _, h := range c.cordoned {
 				a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
@@ -396,7 +396,7 @@ func TestAMoveIsToldToWhomItConcerns(t *testing.T) {
 		}
 		spare := a.processes[len(ranks)-1]
 		a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Moves}, topology.New(places[:len(ranks)-1])),
-			slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+			hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 		const moved = 7*each + 3
 		a.tellPolicy(leader.Traffic{Rank: moved, To: []leader.Flow{{To: moved + 1}, {To: moved + each}}})
 		a.tellPolicy(leader.Traffic{Rank: 20 * each, To: []leader.Flow{{To: moved}}})
@@ -485,9 +485,9 @@ func TestBuddiesThatWillDo(t *testing.T) {
 		places = append(places, p.place())
 	}
 	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New(places)),
-		slots: map[string]int{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	for _, h := range a.hosts {
-		a.tellPolicy(leader.HostJoined{Host: h.name, Slots: 1, Trusted: true})
+		a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
 	}
 	buddies := func() (all string) {
 		for _, h := range a.hosts {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// typeOn copies what is typed at the terminal in to the pipe out, until either
+// typeOn copies what is typed at a terminal, or what in else is, to the pipe out, until either
 // ends or done is closed. It closes out.
 func typeOn(in, out *os.File, done <-chan struct{}) {
 	defer out.Close()

@@ -14,23 +14,24 @@ import (
 // they take instead they find themselves, and they go back in time. The plan is done when all who were
 // seen to use that network are seen to use another.
 
-// avoidFor is for how long a network is avoided. Then it is tried again.
-const avoidFor = 30 * time.Second
+const (
+	avoidFor     = 30 * time.Second // is a network avoided. Then it is tried again
+	detourWithin = 2 * time.Second  // all are to use another
+)
 
 // A detour is under way.
 type detour struct {
-	hosts  [2]*host
-	avoid  topology.Class
-	pairs  [][2]int // of processes that talked over it
-	began  time.Time
-	within time.Duration
-	ended  func(err error)
+	hosts [2]*host
+	avoid topology.Class
+	pairs [][2]int // of processes that talked over it
+	began time.Time
+	ended func(err error)
 }
 
 // takeDetour performs a plan to use another network between two hosts.
-func (a *Agent) takeDetour(step adapt.Step, ended func(err error)) {
-	d := &detour{began: time.Now(), within: step.Within, ended: ended}
-	class, err := topology.ParseClass(step.Undo.Network)
+func (a *Agent) takeDetour(act adapt.Act, ended func(err error)) {
+	d := &detour{began: time.Now(), ended: ended}
+	class, err := topology.ParseClass(act.Leave)
 	if err != nil {
 		ended(err)
 		return
@@ -38,9 +39,9 @@ func (a *Agent) takeDetour(step adapt.Step, ended func(err error)) {
 	d.avoid = class
 	for _, h := range a.hosts {
 		switch h.name {
-		case step.Do.At.Host:
+		case act.From.Host:
 			d.hosts[0] = h
-		case step.Do.To.Host:
+		case act.To.Host:
 			d.hosts[1] = h
 		}
 	}
@@ -50,7 +51,7 @@ func (a *Agent) takeDetour(step adapt.Step, ended func(err error)) {
 		}
 	}
 	if d.pairs == nil {
-		ended(fmt.Errorf("nothing goes between %s and %s over %v any more", step.Do.At.Host, step.Do.To.Host, class))
+		ended(fmt.Errorf("nothing goes between %s and %s over %v any more", act.From.Host, act.To.Host, class))
 		return
 	}
 	a.policy.detours = append(a.policy.detours, d)
@@ -92,13 +93,13 @@ func (a *Agent) watchDetours(now time.Time) {
 				seen++
 			}
 		}
-		late := now.Sub(d.began) >= d.within
+		late := now.Sub(d.began) >= detourWithin
 		switch {
 		case seen == len(d.pairs), late && seen > 0 && stayed == 0:
 			d.ended(nil)
 		case late:
 			a.tellToAvoid(d, 0)
-			d.ended(fmt.Errorf("%d of %d pairs of processes were seen to use another network than %v within %v", seen, len(d.pairs), d.avoid, d.within))
+			d.ended(fmt.Errorf("%d of %d pairs of processes were seen to use another network than %v within %v", seen, len(d.pairs), d.avoid, detourWithin))
 		default:
 			a.policy.detours = append(a.policy.detours, d)
 		}

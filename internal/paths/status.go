@@ -21,10 +21,9 @@ type Status struct {
 // A RouteStatus is what is known of a path.
 type RouteStatus struct {
 	Path
-	State    string // "in use", "idle", "dead since 1.2 s, …"
-	RTT      time.Duration
-	Out, In  float64 // bytes a second; 0: not measured
-	LastFail error
+	State string // "in use", "idle", "dead since 1.2 s, …"
+	RTT   time.Duration
+	Out   float64 // bytes a second; 0: not measured
 }
 
 // Status is what the pair does at that time.
@@ -32,7 +31,7 @@ func (p *Pair) Status(now time.Time) Status {
 	s := Status{Using: p.using, Since: p.since, Why: p.why, Switches: p.switches, Stalled: p.stalled}
 	for i := range p.routes {
 		r := &p.routes[i]
-		s.Routes = append(s.Routes, RouteStatus{Path: r.Path, State: p.describe(i, now), RTT: r.rtt, Out: r.pace[0], In: r.pace[1], LastFail: r.err})
+		s.Routes = append(s.Routes, RouteStatus{Path: r.Path, State: p.describe(i, now), RTT: r.rtt, Out: r.pace[0]})
 	}
 	return s
 }
