@@ -1,8 +1,7 @@
 // Package adapt is the one shape in which anything adapts to what happens: an
 // event, a decider that answers it with a strategy, a planner that makes the
-// strategy a plan, and who executes that. Everything up to the plan is a function
-// of its arguments. Who executes does a plan as a whole, or leaves all as it was,
-// and answers with an Outcome: what is on the way there is its own.
+// strategy a plan, and an executor. Everything up to the plan is a function
+// of its arguments.
 //
 // After Buisson's Dynaco, as section 3 of the paper on thief-induced dynamic
 // certification has it.
@@ -62,7 +61,15 @@ const (
 
 // An Outcome is how a plan ended, and why not otherwise.
 type Outcome struct {
-	End  End
-	Why  string
-	Took time.Duration
+	End   End
+	Why   string
+	Took  time.Duration
+	Stood time.Duration // of that, in which what was adapted did not run
+}
+
+// An Executor performs plans. What is on the way is its own: it does a plan as a whole, or
+// undoes what it has begun, which is so when a deadline of its own has passed, too. Ended
+// is called once for each plan, perhaps before Execute returns.
+type Executor interface {
+	Execute(p Plan, ended func(Outcome))
 }

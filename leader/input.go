@@ -139,7 +139,6 @@ type StateSize struct {
 type PlanEnded struct {
 	ID      adapt.ID
 	Outcome adapt.Outcome
-	Stood   time.Duration // how long the rank did not run
 }
 
 // Placed: these ranks are there now, and nobody asked the policy: their processes had died, or the operator

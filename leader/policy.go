@@ -257,7 +257,7 @@ func (m *Machine) planEnded(in PlanEnded) {
 	}
 	done := &u.record.Plans[u.index]
 	done.End, done.Why = in.Outcome.End, in.Outcome.Why
-	done.Took, done.Stood = in.Outcome.Took.Seconds(), in.Stood.Seconds()
+	done.Took, done.Stood = in.Outcome.Took.Seconds(), in.Outcome.Stood.Seconds()
 	done.Epoch = m.world.Epoch()
 	m.carriedOut(u.record)
 	m.tell(u.record)

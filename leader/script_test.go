@@ -242,11 +242,11 @@ func (p *player) command(w []string) {
 	case "joined":
 		p.step(HostJoined{Host: strings.TrimSuffix(arg(1), "!"), Trusted: !strings.HasSuffix(arg(1), "!")})
 	case "done", "undone":
-		out := adapt.Outcome{End: adapt.End(w[0]), Took: time.Second}
+		out := adapt.Outcome{End: adapt.End(w[0]), Took: time.Second, Stood: 100 * time.Millisecond}
 		if w[0] == "undone" {
 			out.Why = "no safe point within 2s"
 		}
-		p.step(PlanEnded{ID: adapt.ID(num(arg(1))), Outcome: out, Stood: 100 * time.Millisecond})
+		p.step(PlanEnded{ID: adapt.ID(num(arg(1))), Outcome: out})
 	case "lead":
 		p.step(LeadingFrom{arg(1)})
 	case "stays":

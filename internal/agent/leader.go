@@ -354,7 +354,14 @@ func (a *Agent) perform(actions []leader.Action) {
 		case leader.Tell:
 			a.decided(act.Record)
 		case leader.Do:
-			a.carryOut(act.Plan)
+			executor{a}.Execute(act.Plan, func(o adapt.Outcome) {
+				in := leader.PlanEnded{ID: act.Plan.ID, Outcome: o}
+				if o.End == adapt.Finished {
+					a.tellPolicy(in)
+					return
+				}
+				a.after(0, func() { a.tellPolicy(in) }) // were it planned again and again, nobody else would ever be heard
+			})
 		case leader.GiveUp:
 			a.fail(verdict{code: 1, text: act.Reason})
 		case leader.HandOver:
@@ -363,17 +370,20 @@ func (a *Agent) perform(actions []leader.Action) {
 	}
 }
 
-// carryOut performs a plan: as a whole, since each is one thing that survive.go does.
-func (a *Agent) carryOut(plan adapt.Plan) {
-	began := time.Now()
+// An executor is the Agent as the [adapt.Executor] of the policy's plans. Each is one thing that
+// survive.go, switch.go or add.go does, within a time of its own, or takes back.
+type executor struct{ a *Agent }
+
+var _ adapt.Executor = executor{}
+
+func (x executor) Execute(plan adapt.Plan, outcome func(adapt.Outcome)) {
+	a, began := x.a, time.Now()
 	ended := func(err error, stood time.Duration) {
-		in := leader.PlanEnded{ID: plan.ID, Outcome: adapt.Outcome{End: adapt.Finished, Took: time.Since(began)}, Stood: stood}
-		if err == nil {
-			a.tellPolicy(in)
-			return
+		o := adapt.Outcome{End: adapt.Finished, Took: time.Since(began), Stood: stood}
+		if err != nil {
+			o.End, o.Why = adapt.Undone, err.Error()
 		}
-		in.Outcome.End, in.Outcome.Why = adapt.Undone, err.Error()
-		a.after(0, func() { a.tellPolicy(in) }) // were it planned again and again, nobody else would ever be heard
+		outcome(o)
 	}
 	switch act := plan.Act; act.Verb {
 	case leader.VerbSwitch:
