@@ -28,7 +28,6 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 		say(r.Silence > 0 && here, "--silence has no effect: the job is on this host alone")
 		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: the job has one host, and so no links between hosts")
 		say(r.ContractsFile != "", "--contracts-file has no effect: the job has one host, and so no links between hosts")
-		say(len(r.Thresholds) > 0, "--contract has no effect: the job has one host, and so no links between hosts")
 	}
 	say(len(r.Relays) > 0 && len(r.Transports) > 0 && !slices.Contains(r.Transports, "libp2p"), "--relay has no effect: relays are for libp2p, which is not among --transport")
 	return all

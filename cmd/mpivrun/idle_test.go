@@ -19,7 +19,7 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 		{"--survive none --spares 1 --log-bytes 1MiB prog", 1, []string{"--spares", "--log-bytes"}},
 		{"--spare-memory 1MiB prog", 1, []string{"--spare-memory"}},
 		{"--spare-memory 1MiB --spares 1 prog", 1, nil},
-		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 1, []string{"--grace", "--silence", "--contracts", "--contracts-file", "--contract"}},
+		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 1, []string{"--grace", "--silence", "--contracts", "--contracts-file"}},
 		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 2, nil},
 		{"--contracts off prog", 1, nil},
 		{"--survive report --grace 5 prog", 2, []string{"--grace"}},

@@ -205,7 +205,7 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.SpareMemory) }},
-	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and trusted agents on three hosts)",
+	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and agents on two hosts; to go on without the one that leads, on three that are trusted)",
 		set:    func(r *run, _ *program, _ string) error { r.Outlive = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Outlive) }},
 	{names: []string{"snapshot"}, value: "SECONDS", help: "how often each rank's state is saved, with --survive crashes (default 2)",

@@ -177,6 +177,9 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	a.publish()
+	if err := a.checkTransports(); err != nil {
+		return err
+	}
 	if err := a.prepareContracts(); err != nil {
 		return err
 	}

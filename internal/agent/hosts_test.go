@@ -46,6 +46,19 @@ func TestOutputOfOtherHosts(t *testing.T) {
 	}
 }
 
+func TestHostsThatSharedMemoryDoesNotConnect(t *testing.T) {
+	j, _, errs := jobOf(t, 3, "finish")
+	elsewhere(t, &j, "b", "c")
+	j.Options.Transports = []string{"shm"}
+	_, err := Start(j)
+	require.EqualError(t, err, "--transport shm: hosts b and c cannot reach each other by it: add tcp")
+	var ee *ExitError
+	require.ErrorAs(t, err, &ee)
+	require.Equal(t, codeUsage, ee.Code)
+	j.Programs[0].Ranks = 2 // which b has room for
+	require.Zero(t, runJob(t, j), "%s", errs)
+}
+
 func TestMuchOutputOfAnotherHost(t *testing.T) {
 	j, out, errs := shell(t, 1, "seq 1000000")
 	elsewhere(t, &j, "b")
