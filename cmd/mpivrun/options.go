@@ -372,7 +372,7 @@ func parseRun(args []string) (*run, error) {
 		}
 		p.Words = slices.Clone(rest[:end])
 		if len(p.Words) == 0 {
-			return nil, errors.New("no program is given; say mpivrun [options] program [args], or mpivrun help")
+			return nil, errors.New("no program is given; say mpivrun [options] program [args], or mpivrun --help")
 		}
 		r.Programs = append(r.Programs, p)
 		if end == len(rest) {
