@@ -16,7 +16,6 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 		say(r.LogDisk > 0, "--log-disk has no effect: logs outgrow their memory with --survive crashes")
 	}
 	if level == "none" {
-		say(r.Spares > 0, "--spares has no effect: with --survive none ranks stay where they are")
 		say(r.LogBytes > 0, "--log-bytes has no effect: with --survive none nothing is logged")
 	}
 	if level == "none" || level == "report" {

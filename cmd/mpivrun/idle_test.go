@@ -16,7 +16,7 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 		{"prog", 1, nil},
 		{"--snapshot 1 --spares 1 --log-disk 1GiB --log-bytes 1MiB prog", 1, nil},
 		{"--snapshot 1 --log-disk 1GiB prog", 1, []string{"--snapshot", "--log-disk"}},
-		{"--survive none --spares 1 --log-bytes 1MiB prog", 1, []string{"--spares", "--log-bytes"}},
+		{"--survive none --log-bytes 1MiB prog", 1, []string{"--log-bytes"}},
 		{"--spare-memory 1MiB prog", 1, []string{"--spare-memory"}},
 		{"--spare-memory 1MiB --spares 1 prog", 1, nil},
 		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 1, []string{"--grace", "--silence", "--contracts", "--contracts-file"}},
