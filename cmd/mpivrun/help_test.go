@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,6 +21,19 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		}
 	}
 	require.Empty(t, formsOf("agent"))
+}
+
+func TestDocsHaveEveryCommandAndOption(t *testing.T) {
+	text, err := os.ReadFile("../../docs/mpivrun.md")
+	require.NoError(t, err)
+	for _, f := range forms {
+		require.True(t, strings.Contains(string(text), "    mpivrun "+f.words+"\n"), "mpivrun %s", f.words)
+	}
+	for _, o := range options {
+		for _, name := range o.names {
+			require.True(t, regexp.MustCompile(`(?m)^\| .*`+"`--?"+name+"[ `]").Match(text), "option %s", name)
+		}
+	}
 }
 
 func TestHelpFitsATerminal(t *testing.T) {
