@@ -59,6 +59,16 @@ func TestHostsThatSharedMemoryDoesNotConnect(t *testing.T) {
 	require.Zero(t, runJob(t, j), "%s", errs)
 }
 
+// A host that no process is on has no agent, and none is waited for.
+func TestHostsThatAreNotNeeded(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "finish")
+	elsewhere(t, &j, "b")
+	j.Hosts = append([]Host{{Name: "here", Here: true, Slots: 2}}, j.Hosts...)
+	j.Launch.Patience = 10 * time.Second
+	require.Zero(t, runJob(t, j), "%s", errs)
+	require.Empty(t, errs.String())
+}
+
 func TestMuchOutputOfAnotherHost(t *testing.T) {
 	j, out, errs := shell(t, 1, "seq 1000000")
 	elsewhere(t, &j, "b")
