@@ -70,8 +70,8 @@ type rankState struct {
 // Options of a world.
 type Options struct {
 	// Check has costly checks made of the program: buffers that are changed,
-	// or used twice, while a request is pending, and messages that a rank has
-	// not received when it finishes.
+	// or used twice, while a request is pending, requests that are pending at
+	// a SafePoint, and messages that a rank has not received when it finishes.
 	Check bool
 }
 

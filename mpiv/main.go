@@ -22,8 +22,8 @@ import (
 // The exit status is 0 when run has returned nil on all ranks, that of an
 // *ExitError, and 1 after any other error or panic, which ends the whole job.
 //
-// A program that is to run over networks beside shared memory and TCP hands
-// them in, such as libp2p.Network(). All processes must hand in the same.
+// Shared memory, TCP and QUIC are in every program. One that is to run over other
+// networks hands them in, such as libp2p.Network(). All processes must hand in the same.
 func Main(run func(ctx context.Context, world *Comm) error, networks ...transport.Network) {
 	os.Exit(mainOf(run, networks))
 }

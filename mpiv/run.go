@@ -17,7 +17,8 @@ import (
 // waits for all. The error joins those of the ranks; the first of them ends the
 // context of the others. A rank that panics, or calls t.FailNow, has failed. When Run returns, no goroutine of the library is left.
 //
-// A test may call it in a bubble of testing/synctest: time passes when all ranks
+// Nobody looks for deadlocks, as mpivrun does: ranks that wait for each other wait until
+// ctx ends. A test may call it in a bubble of testing/synctest: time passes when all ranks
 // wait, and ranks that wait for each other without a deadline fail the test.
 func Run(ctx context.Context, size int, opt Options, run func(ctx context.Context, world *Comm) error) error {
 	if size < 1 {

@@ -16,7 +16,6 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 		say(r.LogDisk > 0, "--log-disk has no effect: logs outgrow their memory with --survive crashes")
 	}
 	if level == "none" {
-		say(r.Spares > 0, "--spares has no effect: with --survive none ranks stay where they are")
 		say(r.LogBytes > 0, "--log-bytes has no effect: with --survive none nothing is logged")
 	}
 	if level == "none" || level == "report" {
@@ -28,7 +27,6 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 		say(r.Silence > 0 && here, "--silence has no effect: the job is on this host alone")
 		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: the job has one host, and so no links between hosts")
 		say(r.ContractsFile != "", "--contracts-file has no effect: the job has one host, and so no links between hosts")
-		say(len(r.Thresholds) > 0, "--contract has no effect: the job has one host, and so no links between hosts")
 	}
 	say(len(r.Relays) > 0 && len(r.Transports) > 0 && !slices.Contains(r.Transports, "libp2p"), "--relay has no effect: relays are for libp2p, which is not among --transport")
 	return all

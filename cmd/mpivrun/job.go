@@ -41,8 +41,8 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 	if r.Targets != "" && r.Metrics == "" {
 		return j, errors.New("--metrics-targets says where metrics are served; --metrics has them served")
 	}
-	if r.Survive == "report" && r.Spares > 0 {
-		return j, errors.New("--spares are for ranks that go on in them; with --survive report none do")
+	if level := r.level(); r.Spares > 0 && (level == "none" || level == "report") {
+		return j, fmt.Errorf("--spares are for ranks that go on in them; with --survive %s no rank does", level)
 	}
 	if r.ChaosHistory != "" && len(r.Chaos) == 0 {
 		return j, errors.New("--chaos-history is of faults; --chaos orders some")
@@ -83,6 +83,8 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		return j, fmt.Errorf("%d processes do not fit %d slots; --oversubscribe allows it, --ranks-per-process needs fewer", processes, slots)
 	case slots == 0 && processes > processesPerCore*m.Cores:
 		return j, fmt.Errorf("%d processes on %d cores are more than %d for each; --oversubscribe allows it, --ranks-per-process needs fewer", processes, m.Cores, processesPerCore)
+	case slots == 0 && processes+r.Spares > processesPerCore*m.Cores:
+		return j, fmt.Errorf("%d processes and %d spare ones on %d cores are more than %d for each; --oversubscribe allows it", processes, r.Spares, m.Cores, processesPerCore)
 	}
 	if r.Stdin == "none" {
 		j.StdinRank = -1

@@ -27,13 +27,14 @@ func command(args []string, stdout, stderr *os.File) int {
 	word := ""
 	if len(args) > 0 {
 		word = args[0]
+		if all := formsOf(word); all != nil && asksForHelp(args[1:]) {
+			printForms(stdout, all)
+			return 0
+		}
 	}
 	switch word {
-	case "":
-		printHelp(stderr)
-		return codeUsage
 	case "help", "--help", "-help", "-h":
-		printHelp(stdout)
+		err = help(stdout, args[1:])
 	case "version", "--version", "-V":
 		err = printVersion(stdout, args[1:])
 	case "agent":

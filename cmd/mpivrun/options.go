@@ -79,7 +79,7 @@ type option struct {
 
 // options is every option of the run form, in the order of help.
 var options = []option{
-	{names: []string{"n", "np", "c"}, value: "N", local: true, help: "number of ranks (default: the number of cores)",
+	{names: []string{"n", "np", "c"}, value: "N", local: true, help: "number of ranks (default: slots where they are given, else the number of cores)",
 		set: func(_ *run, p *program, v string) (err error) {
 			p.Ranks, err = number(v, 1, maxRanks)
 			return err
@@ -205,7 +205,7 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.SpareMemory) }},
-	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and trusted agents on three hosts)",
+	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and agents on two hosts; to go on without the one that leads, on three that are trusted)",
 		set:    func(r *run, _ *program, _ string) error { r.Outlive = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Outlive) }},
 	{names: []string{"snapshot"}, value: "SECONDS", help: "how often each rank's state is saved, with --survive crashes (default 2)",
@@ -250,7 +250,7 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return lasting(r.Grace) }},
-	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi)",
+	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi; within a host shm and tcp)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
 			for name := range strings.SplitSeq(v, ",") {
@@ -287,7 +287,7 @@ var options = []option{
 			return err
 		},
 		render: func(r *run, _ *program) []string { return positive(r.LogDisk) }},
-	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, messages never received",
+	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, requests pending at a SafePoint, messages never received",
 		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
 		render: func(r *run, _ *program) []string { return on(r.Check) }},
 	{names: []string{"chaos"}, value: "FAULTS", help: "break things to order, such as 'kill 2@5s; stop 3@8s for 4s' (see docs/mpivrun.md)",
@@ -372,7 +372,7 @@ func parseRun(args []string) (*run, error) {
 		}
 		p.Words = slices.Clone(rest[:end])
 		if len(p.Words) == 0 {
-			return nil, errors.New("no program is given; say mpivrun [options] program [args], or mpivrun help")
+			return nil, errors.New("no program is given; say mpivrun [options] program [args], or mpivrun --help")
 		}
 		r.Programs = append(r.Programs, p)
 		if end == len(rest) {

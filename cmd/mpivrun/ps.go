@@ -31,7 +31,7 @@ type jobStatus struct {
 type processStatus struct {
 	Host  string
 	PID   int
-	Ranks []int
+	Ranks []int                // empty: it is a spare, be it that a rank has left it, or has exited
 	State string               // "starting", "running", "finished" or "exited"
 	Exit  string               `json:",omitempty"` // how it ended
 	Doing map[int]string       // what each rank does, as far as is known
@@ -47,7 +47,7 @@ func statusOf(s *events.State, links bool) jobStatus {
 	}
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		ps := processStatus{Host: p.Host, PID: p.PID, Ranks: p.Ranks, State: string(p.Phase), Exit: p.Exit, Doing: map[int]string{}}
+		ps := processStatus{Host: p.Host, PID: p.PID, Ranks: append([]int{}, p.Ranks...), State: string(p.Phase), Exit: p.Exit, Doing: map[int]string{}}
 		for _, r := range p.Ranks {
 			if text := doing(p, r); text != "" {
 				ps.Doing[r] = text
@@ -164,6 +164,12 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 		promised, _ := contractsOf(j.Name) // where nothing watches the links there are none
 		return psLinks(w, s, promised)
 	}
+	return psRanks(w, s, ans.Silent)
+}
+
+// psRanks lists what each rank does, of which those of silent do not answer, and then the
+// processes that have none.
+func psRanks(w io.Writer, s *events.State, silent []int) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "RANK\tHOST\tPID\tPROCESS\tRANK IS")
 	for i := range s.Processes {
@@ -173,7 +179,7 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 			switch {
 			case p.Exit != "":
 				is = p.Exit
-			case slices.Contains(ans.Silent, r):
+			case slices.Contains(silent, r):
 				is = "(does not answer)"
 			case is == "":
 				is = "-"
@@ -181,7 +187,24 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 			fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\n", r, p.Host, p.PID, p.Phase, is)
 		}
 	}
+	for i := range s.Processes {
+		if p := &s.Processes[i]; len(p.Ranks) == 0 {
+			is := "spare"
+			if p.Exit != "" {
+				is = p.Exit
+			}
+			fmt.Fprintf(t, "-\t%s\t%d\t%s\t%s: %s\n", p.Host, p.PID, p.Phase, whose(p), is)
+		}
+	}
 	return t.Flush()
+}
+
+// whose names a process by its ranks, or, where it has none, by its number.
+func whose(p *events.Process) string {
+	if len(p.Ranks) == 0 {
+		return fmt.Sprintf("process %d", p.Index)
+	}
+	return ranksText(p.Ranks)
 }
 
 // psLinks lists over what each process talks to others, and what it exchanged.
@@ -200,11 +223,11 @@ func psLinks(w io.Writer, s *events.State, promised *agent.Contracts) error {
 				continue
 			}
 			n++
-			with := ranksText(s.Processes[l.Peer].Ranks)
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", ranksText(p.Ranks), with, pathOf(l),
+			with := whose(&s.Processes[l.Peer])
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", whose(p), with, pathOf(l),
 				amount(float64(l.SentMessages)), ofBytes(float64(l.SentBytes)), amount(float64(l.ReceivedMessages)), ofBytes(float64(l.ReceivedBytes)),
 				l.Resent, l.Queued, ofBytes(float64(l.Log)), rttOf(l), rateOf(l), promiseOf(promised, p.Host, s.Processes[l.Peer].Host))
-			whys.WriteString(whyOf(s, ranksText(p.Ranks), with, l))
+			whys.WriteString(whyOf(s, whose(p), with, l))
 		}
 	}
 	t.Flush()

@@ -302,7 +302,7 @@ func (v screen) processes(s *events.State) []string {
 	var rows []sortable
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		cells := []string{ranksText(p.Ranks), hostText(p.Host), fmt.Sprint(p.PID), string(p.Phase), "-", "-", "-", "-", "-", "-", "-"}
+		cells := []string{whose(p), hostText(p.Host), fmt.Sprint(p.PID), string(p.Phase), "-", "-", "-", "-", "-", "-", "-"}
 		rate, ok := p.Rate()
 		if ok {
 			copy(cells[4:], []string{amount(rate.SentMessages), amount(rate.ReceivedMessages), ofBytes(rate.SentBytes), ofBytes(rate.ReceivedBytes)})
@@ -341,7 +341,7 @@ func (v screen) links(s *events.State) []string {
 			if l.Network == "" {
 				look = badLook
 			}
-			rows = append(rows, sortable{row{[]string{ranksText(p.Ranks), ranksText(s.Processes[l.Peer].Ranks), pathOf(l), messages, out, in, rttOf(l),
+			rows = append(rows, sortable{row{[]string{whose(p), whose(&s.Processes[l.Peer]), pathOf(l), messages, out, in, rttOf(l),
 				ofBytes(float64(l.Log)), fmt.Sprint(l.Queued), fmt.Sprint(l.Resent)}, look},
 				i*len(s.Processes) + l.Peer, rate.SentBytes + rate.ReceivedBytes, float64(l.Log)})
 		}

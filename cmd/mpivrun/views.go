@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
@@ -118,58 +117,4 @@ func printVersion(w io.Writer, args []string) error {
 	}
 	_, err := fmt.Fprintf(w, "mpivrun %s (%s, control protocol %d)\n", b.Version, b.Go, b.Protocol)
 	return err
-}
-
-// printHelp prints what there is.
-func printHelp(w io.Writer) {
-	fmt.Fprint(w, `mpivrun starts mpiv programs, on this host and others.
-
-  mpivrun [options] program [args] [: [options] program [args]]…
-
-  mpivrun ps [--json] [JOB]        running jobs, or the ranks of one
-  mpivrun ps --links [JOB]         over what its processes talk to each other
-  mpivrun top [JOB]                the same and more, as it changes
-  mpivrun events [JOB]             what happens in a job, as lines of JSON
-  mpivrun explain [--json] [JOB]   who waits for whom, since when, at which line; what was
-                                   decided, and how ranks went from process to process
-  mpivrun explain N [--job JOB]    decision N; --from FILE reads what --events FILE wrote
-  mpivrun contracts [--json] [JOB] what the links of a job promise, and how they do
-  mpivrun contracts [--json] FILE [FILE]
-                                   the same of a file of --contracts-file; what two files, or
-                                   a file and a job, do not have in common
-  mpivrun trace --for SECONDS [-o FILE] [JOB]
-                                   what every rank does, for ui.perfetto.dev
-  mpivrun move RANK [--to HOST] [JOB]
-                                   take a rank to a spare process
-  mpivrun drain [--wait] HOST [JOB]
-                                   move all ranks off a host and use it no more
-  mpivrun cordon|uncordon HOST [JOB]
-                                   move nothing to a host; end that, and what drain began
-  mpivrun add HOST[:SLOTS] [JOB]   have a host join a job, with as many spare processes
-  mpivrun attach [JOB]             show a job that runs with --outlive, until it ends
-  mpivrun abort [JOB]              end a job
-  mpivrun version [--json]
-  mpivrun help
-
-JOB may be left out when one job is running. Options:
-
-`)
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, o := range options {
-		var forms []string
-		for _, n := range o.names {
-			forms = append(forms, dashed(n))
-		}
-		value := o.value
-		if value != "" {
-			value = " " + value
-		}
-		fmt.Fprintf(t, "  %s%s\t%s\n", strings.Join(forms, ", "), value, o.help)
-	}
-	t.Flush()
-	fmt.Fprint(w, `
-The exit code is that of the first rank that failed; 128+N if signal N killed
-it, 110 after --timeout, 126 if the program cannot be executed, 127 if it is
-not there, 2 if the command line makes no sense.
-`)
 }

@@ -177,6 +177,9 @@ func (a *Agent) prepare() error {
 		return err
 	}
 	a.publish()
+	if err := a.checkTransports(); err != nil {
+		return err
+	}
 	if err := a.prepareContracts(); err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (a *Agent) prepare() error {
 	for _, h := range a.hosts {
 		if h.here {
 			h.place, h.cores = a.crew, runtime.NumCPU()
-		} else if a.head == nil {
+		} else if a.head == nil && len(h.processes) > 0 {
 			if err := a.openHead(); err != nil {
 				return err
 			}

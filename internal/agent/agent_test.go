@@ -28,7 +28,7 @@ func TestJobEnds(t *testing.T) {
 		{"all ranks finish", 4, "finish", 0, nil},
 		{"a rank exits with a code", 3, "exit 3 in 1", 3,
 			[]string{"mpivrun: rank 1 on host here exited with code 3; its last lines:\n    two\n    three\n    four\n    five\n    six without end\n"}},
-		{"a rank is killed", 3, "kill 2", 137, []string{"rank 2 on host here was killed by signal 9 (killed)"}},
+		{"a rank is killed", 3, "kill 2", 137, []string{"rank 2 on host here was killed by signal 9 (killed); if nobody did that, it may have been the kernel"}},
 		{"a rank fails", 3, "fail in 1", 7, []string{"mpivrun: rank 1: the matrix is singular\n"}},
 		{"a rank that was told of a failure is not the cause", 2, "told in 0, fail in 1", 7, []string{"mpivrun: rank 1: the matrix is singular\n"}},
 		{"a rank that loses its peer is not the cause", 2, "blame", 5, []string{"rank 0 on host here exited with code 5"}},

@@ -110,6 +110,20 @@ func TestFaultsThatCannotBe(t *testing.T) {
 	}
 }
 
+// Of a process that is killed to order nobody is told to ask the kernel.
+func TestKilledToOrder(t *testing.T) {
+	for _, places := range [][]string{nil, {"there"}} {
+		j, _, errs := jobOf(t, 4, "wait")
+		elsewhere(t, &j, places...)
+		j.RanksPerProcess = 2
+		var err error
+		j.Chaos, err = chaos.Parse("kill 2@10ms")
+		require.NoError(t, err)
+		require.Equal(t, codeSignal+9, runJob(t, j), "%s", errs)
+		require.Regexp(t, `ranks 2-3 on host (here|there) were killed by signal 9 \(killed\)\n`, errs.String())
+	}
+}
+
 // A move that is under way when the job ends does not end, which is told.
 func TestAMoveThatTheJobEndsBefore(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")

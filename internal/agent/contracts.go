@@ -32,7 +32,7 @@ func (a *Agent) thresholds(mode sensors.Mode) ([]sensors.Threshold, error) {
 func (a *Agent) checkThreshold(t *sensors.Threshold, mode sensors.Mode) error {
 	switch {
 	case !a.leads():
-		return errors.New("nothing watches the links of this job: it takes several hosts, and ranks that can move (--survive moves or crashes)")
+		return a.unwatched()
 	case mode == sensors.Off:
 		return errors.New("--contracts off has nothing watch the links: leave one of the two out")
 	case t.Network != "":
@@ -47,6 +47,14 @@ func (a *Agent) checkThreshold(t *sensors.Threshold, mode sensors.Mode) error {
 		return errors.New("ranks of one host talk to each other over no link: want two hosts")
 	}
 	return nil
+}
+
+// unwatched says why nothing watches the links of the job.
+func (a *Agent) unwatched() error {
+	if len(busyHosts(a.hosts)) < 2 {
+		return errors.New("the job is on one host, and so has no links between hosts")
+	}
+	return fmt.Errorf("nothing watches the links of a job with --survive %s: it takes ranks that can move (--survive moves or crashes)", a.job.Options.Survive)
 }
 
 // resolveHost makes name, of a host with or without its user, what the job calls that

@@ -150,9 +150,9 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 		"b>b:1MB/s":     {nil, "want two hosts"},
 		"b>c@lan:1MB/s": {nil, "leave out @lan"},
 		"b>c:1MB/s":     {func(j *Job) { j.Contracts = "off" }, "leave one of the two out"},
-		"*>c:1MB/s":     {func(j *Job) { j.Options.Survive = "none" }, "ranks that can move"},
-		"c>*:1MB/s":     {func(j *Job) { j.Hosts = j.Hosts[:1] }, "it takes several hosts"},
-		"":              {func(j *Job) { j.Options.Survive, j.Ganglia = "none", "127.0.0.1:8649" }, "--ganglia: nothing reads hosts and links"},
+		"*>c:1MB/s":     {func(j *Job) { j.Options.Survive = "none" }, "nothing watches the links of a job with --survive none"},
+		"c>*:1MB/s":     {func(j *Job) { j.Hosts = j.Hosts[:1] }, "the job is on one host"},
+		"":              {func(j *Job) { j.Options.Survive, j.Ganglia = "none", "127.0.0.1:8649" }, "--ganglia: nothing watches the links"},
 	} {
 		j, _, _, _ := trickling(t, text)
 		j.Hosts[2].Name = "me@c"

@@ -18,9 +18,14 @@ import (
 // agent, and returns the directory of the job. An error of the program or of its place is
 // an *ExitError. A Viewer shows the job.
 func Detach(j Job, command []string) (dir string, err error) {
+	hosts, _, err := layout(j.withDefaults())
 	switch {
+	case err != nil:
+		return "", err
 	case j.Options.Survive != "crashes":
 		return "", &ExitError{codeUsage, errors.New("--outlive is for ranks that survive: it needs --survive crashes, and spares")}
+	case len(busyHosts(hosts)) < 2:
+		return "", &ExitError{codeUsage, errors.New("--outlive needs agents on several hosts (--host): on one there is nobody who could go on")}
 	case !slices.ContainsFunc(j.Hosts, func(h Host) bool { return h.Here }):
 		return "", &ExitError{codeUsage, errors.New("--outlive: this host must be one of the job's")}
 	case j.Launch.Slurm:

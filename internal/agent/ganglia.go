@@ -3,7 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -51,7 +51,7 @@ func (a *Agent) prepareGmond() error {
 		return nil
 	}
 	if !a.leads() {
-		return &ExitError{codeUsage, errors.New("--ganglia: nothing reads hosts and links of this job: it takes several hosts, and ranks that can move (--survive moves or crashes)")}
+		return &ExitError{codeUsage, fmt.Errorf("--ganglia: %w", a.unwatched())}
 	}
 	a.job.Options.Paths = readingEvery
 	return nil

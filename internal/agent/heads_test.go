@@ -110,6 +110,28 @@ func TestAJobThatCanOutliveItsHeadEnds(t *testing.T) {
 	require.Equal(t, 3, strings.Count(errs.String(), "its agent has joined"))
 }
 
+func TestJobsThatCannotOutliveTheirHead(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Job)
+		says   string
+	}{
+		{"one host", func(j *Job) { j.Hosts = j.Hosts[:1] }, "on several hosts (--host)"},
+		{"no host is named", func(j *Job) { j.Hosts = nil }, "on several hosts (--host)"},
+		{"all processes are on one", func(j *Job) { j.Hosts[0].Slots, j.ByNode = 3, false }, "on several hosts (--host)"},
+		{"this host is none of them", func(j *Job) { j.Hosts[0].Here = false }, "this host must be one of the job's"},
+		{"ranks do not survive", func(j *Job) { j.Options.Survive = "moves" }, "--survive crashes"},
+	} {
+		j, _, _ := lossy(t, "finish", 3, 0, 0)
+		c.change(&j)
+		_, err := Detach(j, []string{"false"})
+		require.ErrorContains(t, err, c.says, c.name)
+		var ee *ExitError
+		require.ErrorAs(t, err, &ee, c.name)
+		require.Equal(t, codeUsage, ee.Code, c.name)
+	}
+}
+
 // The agent that leads is killed: another leads, and the ranks that were on its host go on.
 func TestHeadKilled(t *testing.T) {
 	t.Parallel()

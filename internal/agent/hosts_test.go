@@ -46,6 +46,29 @@ func TestOutputOfOtherHosts(t *testing.T) {
 	}
 }
 
+func TestHostsThatSharedMemoryDoesNotConnect(t *testing.T) {
+	j, _, errs := jobOf(t, 3, "finish")
+	elsewhere(t, &j, "b", "c")
+	j.Options.Transports = []string{"shm"}
+	_, err := Start(j)
+	require.EqualError(t, err, "--transport shm: hosts b and c cannot reach each other by it: add tcp")
+	var ee *ExitError
+	require.ErrorAs(t, err, &ee)
+	require.Equal(t, codeUsage, ee.Code)
+	j.Programs[0].Ranks = 2 // which b has room for
+	require.Zero(t, runJob(t, j), "%s", errs)
+}
+
+// A host that no process is on has no agent, and none is waited for.
+func TestHostsThatAreNotNeeded(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "finish")
+	elsewhere(t, &j, "b")
+	j.Hosts = append([]Host{{Name: "here", Here: true, Slots: 2}}, j.Hosts...)
+	j.Launch.Patience = 10 * time.Second
+	require.Zero(t, runJob(t, j), "%s", errs)
+	require.Empty(t, errs.String())
+}
+
 func TestMuchOutputOfAnotherHost(t *testing.T) {
 	j, out, errs := shell(t, 1, "seq 1000000")
 	elsewhere(t, &j, "b")

@@ -103,6 +103,21 @@ func layout(j Job) ([]*host, []*process, error) {
 	return hosts, all, nil
 }
 
+// busyHosts is those of hosts that have processes.
+func busyHosts(hosts []*host) []*host {
+	return slices.DeleteFunc(slices.Clone(hosts), func(h *host) bool { return len(h.processes) == 0 })
+}
+
+// checkTransports is an error if processes are on several hosts and may use only what works
+// within one.
+func (a *Agent) checkTransports() error {
+	busy := busyHosts(a.hosts)
+	if len(busy) < 2 || !slices.Equal(a.job.Options.Transports, []string{"shm"}) {
+		return nil
+	}
+	return &ExitError{codeUsage, fmt.Errorf("--transport shm: hosts %s and %s cannot reach each other by it: add tcp", busy[0].name, busy[1].name)}
+}
+
 // sparePlaces says on which of the hosts each of n spare processes is, where others are
 // at those of at: in turn, beginning with those that have the least to lose, so that the
 // loss of one leaves spares on others.

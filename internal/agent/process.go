@@ -32,6 +32,7 @@ type process struct {
 	drained   bool             // and its output has been passed on
 	judged    bool             // how it ended has been looked at
 	condemned bool             // it is being killed, so it takes no rank
+	killed    bool             // by this agent, be it to order
 	closed    map[*host][]life // these hear no more of what its ranks choose
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
@@ -53,6 +54,7 @@ func (p *process) who() string { return whoIs(p.ranks) }
 
 // kill sends sig to the process and to what it has started in its group.
 func (p *process) kill(sig syscall.Signal) {
+	p.killed = p.killed || sig == syscall.SIGKILL
 	if p.host.place != nil {
 		p.host.place.kill(p.index, sig)
 	}

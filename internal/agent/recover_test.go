@@ -92,6 +92,31 @@ func TestASpareThatIsPromisedIsWaitedFor(t *testing.T) {
 	require.Equal(t, 1, n.spawned, "a spare for the one that was used")
 }
 
+// Who asked for a move that came to nothing is told which rank stays, and what it may lack.
+func TestWhyARankStays(t *testing.T) {
+	for _, c := range []struct {
+		late, saved bool
+		want        string
+	}{
+		{false, false, "rank 0 stays where it is: no safe point"},
+		{true, false, "rank 0 stays where it is: no safe point: does the program call State.Restore and SafePoint?"},
+		{true, true, "rank 0 stays where it is: no safe point"},
+	} {
+		a, _ := surviving(1, 0)
+		p := a.processes
+		if c.saved {
+			a.saved(p[0], control.Saved{Rank: 0, Bytes: 8})
+		}
+		var told error
+		m := a.moveTo(0, p[0], p[1], func(err error) { told = err })
+		if c.late {
+			m.began = m.began.Add(-movePatience)
+		}
+		a.stayed(p[0], control.Stayed{Rank: 0, Epoch: m.epoch, Reason: "no safe point"})
+		require.EqualError(t, told, c.want)
+	}
+}
+
 // Who is killed when all ranks have finished is not needed any more. Nor can its rank begin
 // again: those that it would have to hear from are gone.
 func TestWhoIsKilledAfterAllHaveFinished(t *testing.T) {

@@ -204,7 +204,7 @@ func TestSurvivorsShareProcesses(t *testing.T) {
 	tr.signalNow(syscall.SIGKILL, 3)
 	require.Zero(t, tr.Wait(), "said %s", errs)
 	require.Contains(t, out.String(), lessened(4))
-	require.Contains(t, errs.String(), "ranks 2-3 on host here was killed")
+	require.Contains(t, errs.String(), "ranks 2-3 on host here were killed")
 }
 
 func TestReportedJobsThatFail(t *testing.T) {

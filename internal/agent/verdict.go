@@ -300,11 +300,11 @@ func (a *Agent) obituary(p *process) string {
 	if p.stop.hung != "" {
 		return fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, p.stop.hung)
 	}
-	text := fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, ending(p.status))
+	text := fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, endingOf(len(p.ranks), p.status))
 	if p.allFinished() {
 		text += ", after it had finished"
 	}
-	if p.status.Signaled() && p.status.Signal() == syscall.SIGKILL {
+	if p.status.Signaled() && p.status.Signal() == syscall.SIGKILL && !p.killed {
 		text += "; if nobody did that, it may have been the kernel, for want of memory (see dmesg)"
 	}
 	return text
@@ -323,9 +323,12 @@ func lastWords(p *process) string {
 }
 
 // ending says how a process ended.
-func ending(st syscall.WaitStatus) string {
+func ending(st syscall.WaitStatus) string { return endingOf(1, st) }
+
+// endingOf says it of so many ranks.
+func endingOf(ranks int, st syscall.WaitStatus) string {
 	if st.Signaled() {
-		text := fmt.Sprintf("was killed by signal %d (%s)", st.Signal(), st.Signal())
+		text := fmt.Sprintf("%s killed by signal %d (%s)", plural(max(ranks, 1), "was", "were"), st.Signal(), st.Signal())
 		if st.CoreDump() {
 			text += ", core dumped"
 		}

@@ -40,6 +40,8 @@ func TestWhereRanksAre(t *testing.T) {
 		{"--hostfile all -ppn 1", 0, "X Y Z W"},
 		{"--hostfile all -n 9", 2, "9 processes do not fit 8 slots"},
 		{"--hostfile all -n 9 --oversubscribe", 0, "X X Y Y Z Z W W X"},
+		{"--hostfile all --transport shm", 2, "--transport shm: hosts X and Y cannot reach each other by it: add tcp"},
+		{"--hostfile all --transport shm -n 2", 0, "X X"},
 		{"--hostfile all --host W,Y:1", 0, "W W Y"},
 		{"--hostfile all --host A", 2, "host A is not in --hostfile all"},
 		{"--hostfile others -n 3", 0, "Y Y Z"},

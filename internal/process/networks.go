@@ -19,7 +19,7 @@ import (
 
 // handIn is how a program gets a network that is not in each.
 var handIn = map[string]string{
-	"libp2p": ": mpiv.Main(run, libp2p.Network()) would hand it in",
+	"libp2p": ": mpiv.Main(run, libp2p.Network()), with import \"github.com/mpiv/mpiv/transport/libp2p\", would hand it in",
 	"ofi":    ": docs/libfabric.md says how it gets one",
 }
 

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/events"
+)
+
+// withSpares is halo of two processes and two spares. The second process was killed: its
+// ranks went to the first and to one of the spares.
+func withSpares() *events.State {
+	s := halo(2)
+	seq := s.Seq
+	for _, e := range []events.Event{
+		{Kind: events.ProcessAdded, Host: "a", Process: new(2)},
+		{Kind: events.ProcessStarted, Host: "a", Process: new(2), Started: &events.Started{PID: 102}},
+		{Kind: events.ProcessAdded, Host: "a", Process: new(3)},
+		{Kind: events.RankMoved, Host: "a", Process: new(2), Rank: new(3), Moved: &events.Moved{From: 1, Epoch: 2}},
+		{Kind: events.RankMoved, Host: "a", Process: new(0), Rank: new(2), Moved: &events.Moved{From: 1, Epoch: 3}},
+		{Kind: events.ProcessExited, Host: "b.example.org", Process: new(1), Exited: &events.Exited{Code: 137, Signal: 9}, Text: "was killed by signal 9 (killed)"},
+	} {
+		seq++
+		e.V, e.Seq, e.Time = events.Version, seq, noon
+		if !s.Apply(e) {
+			panic(string(events.Append(nil, e)) + " tells nothing")
+		}
+	}
+	return s
+}
+
+func TestPsShowsProcessesWithoutRanks(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, psRanks(&b, withSpares(), []int{3}))
+	require.Equal(t, `RANK  HOST           PID  PROCESS   RANK IS
+0     a              100  running   finished
+1     a              100  running   in Recv (halo.go:40) for 6.3 s
+2     a              100  running   -
+3     a              102  running   (does not answer)
+-     b.example.org  101  exited    process 1: was killed by signal 9 (killed)
+-     a              0    starting  process 3: spare
+`, b.String())
+}
+
+func TestLinksOfProcessesWithoutRanks(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, psLinks(&b, withSpares(), nil))
+	require.Contains(t, b.String(), "0-2        process 1  tcp lan  1.00k")
+	require.Contains(t, b.String(), "process 1  0-2        tcp lan  1.00k")
+}
+
+// Ranks is a list where there are none, too.
+func TestRanksOfNoneForPrograms(t *testing.T) {
+	text, err := json.Marshal(statusOf(withSpares(), false))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"Ranks":[],"State":"exited"`)
+	require.Contains(t, string(text), `"Ranks":[],"State":"starting"`)
+}
