@@ -63,7 +63,8 @@ type Conn struct {
 	lanes   [2]outLane
 	sendErr error // why nothing is sent any more
 
-	arm struct {
+	armed atomic.Bool // there is a wake
+	arm   struct {
 		sync.Mutex // guards what follows; never held while wake runs
 		wake       func()
 	}
@@ -142,6 +143,9 @@ func (c *Conn) Send(m transport.Message) error {
 		}
 	}
 	c.out.Unlock()
+	if err == transport.ErrFull {
+		c.rearm()
+	}
 	return err
 }
 
@@ -159,6 +163,7 @@ func (c *Conn) Flush() error {
 	c.out.Lock()
 	_, err := c.pushLocked()
 	c.out.Unlock()
+	c.rearm()
 	return err
 }
 

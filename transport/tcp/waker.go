@@ -105,22 +105,43 @@ func (w *waker) close() {
 func (c *Conn) Arm(wake func()) {
 	c.arm.Lock()
 	c.arm.wake = wake
+	c.armed.Store(true)
 	due := !c.alive() // then the sockets may be gone
 	if !due {
 		due = c.in[0].more.Load() || c.in[1].more.Load()
-		for i, fd := range c.fds {
-			events := uint32(syscall.EPOLLIN | syscall.EPOLLRDHUP)
-			if c.lanes[i].waiting() {
-				events |= syscall.EPOLLOUT
-			}
-			if err := c.ask(syscall.EPOLL_CTL_MOD, fd, events); err != nil {
-				panic(fmt.Sprintf("tcp: arm a connection to %s: %v", c.peer, err))
-			}
+		for i := range c.fds {
+			c.askFor(i)
 		}
 	}
 	c.arm.Unlock()
 	if due {
 		c.wake()
+	}
+}
+
+// rearm asks for room where a Send or Flush has left something behind since Arm.
+func (c *Conn) rearm() {
+	if !c.armed.Load() || !c.lanes[0].waiting() && !c.lanes[1].waiting() {
+		return
+	}
+	c.arm.Lock()
+	defer c.arm.Unlock()
+	for i := range c.fds {
+		if c.arm.wake != nil && c.lanes[i].waiting() && c.alive() {
+			c.askFor(i)
+		}
+	}
+}
+
+// askFor asks epoll for one event of a lane: something has come, or there is room for what
+// waits. c.arm is held, and c is alive.
+func (c *Conn) askFor(lane int) {
+	events := uint32(syscall.EPOLLIN | syscall.EPOLLRDHUP)
+	if c.lanes[lane].waiting() {
+		events |= syscall.EPOLLOUT
+	}
+	if err := c.ask(syscall.EPOLL_CTL_MOD, c.fds[lane], events); err != nil {
+		panic(fmt.Sprintf("tcp: arm a connection to %s: %v", c.peer, err))
 	}
 }
 
@@ -135,6 +156,7 @@ func (c *Conn) wake() {
 	c.arm.Lock()
 	wake := c.arm.wake
 	c.arm.wake = nil
+	c.armed.Store(false)
 	c.arm.Unlock()
 	if wake != nil {
 		wake()

@@ -85,6 +85,34 @@ func testArmFull(t *testing.T, s *setup) {
 	}
 }
 
+// testArmBeforeFull: who is armed first, and then leaves something behind, is woken when there is room.
+func testArmBeforeFull(t *testing.T, s *setup) {
+	a, b := s.pair(t)
+	woken := make(chan struct{}, 1000)
+	asleep(t, a, new(inbox), func() { woken <- struct{}{} })
+	sent := 0
+	for ; ; sent++ {
+		h, body := number(uint64(sent), 4000)
+		if err := a.Send(transport.Message{Header: h, Body: body}); err != nil {
+			require.ErrorIs(t, err, transport.ErrFull)
+			break
+		}
+		require.NoError(t, a.Flush())
+	}
+	in, none := new(inbox), new(inbox)
+	end := time.Now().Add(patience)
+	for len(in.got) < sent {
+		require.NoError(t, poller(b, in)())
+		select {
+		case <-woken:
+			require.NoError(t, poller(a, none)())
+			a.Arm(func() { woken <- struct{}{} })
+		default:
+		}
+		require.True(t, time.Now().Before(end), "%d of %d messages came: an end that was armed before it was full was not woken when there was room", len(in.got), sent)
+	}
+}
+
 func testArmRoom(t *testing.T, s *setup) {
 	for _, size := range []int{100, 20_000} {
 		a, b := s.pair(t)
