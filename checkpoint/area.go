@@ -26,9 +26,10 @@ type Area struct {
 	// Of what Begin began last.
 	begun   *slot // nil: nothing that has not ended
 	next    uint64
-	stamped []int64  // the lengths of its parts
-	stamps  []uint64 // by chunk of the large ones; none: nothing is known of them
-	changed []int64  // bytes, by part
+	stamped []int64   // the lengths of its parts
+	stamps  []uint64  // by chunk of the large ones; none: nothing is known of them
+	changed []int64   // bytes, by part
+	holding []holding // what its slot holds when it has ended
 	copied  int64
 }
 

@@ -38,9 +38,10 @@ func (a *Area) Begin(number uint64, parts ...Part) error {
 	if err != nil {
 		return err
 	}
+	a.holding = nil
 	if slices.ContainsFunc(a.lengths, func(n int64) bool { return n >= large }) {
 		a.stamp(stamps, number, parts)
-		s.held = make([]holding, len(parts))
+		a.holding = make([]holding, len(parts))
 	}
 	a.copied = 0
 	stamps = a.stamps
@@ -57,7 +58,7 @@ func (a *Area) Begin(number uint64, parts ...Part) error {
 		n := int(chunksIn(h.length))
 		a.copied += copyWritten(s.mem[h.off:h.off+h.length], p.Bytes, stamps[:n], h.since)
 		h.since = number
-		s.held[i], stamps = h, stamps[n:]
+		a.holding[i], stamps = h, stamps[n:]
 	}
 	a.begun, a.next = s, number
 	return nil
@@ -178,6 +179,7 @@ func (a *Area) End(last []byte) error {
 	}
 	a.copied += n + int64(len(stamps))
 	a.commit(s, a.next, len(a.stamps) > 0)
+	s.held = a.holding
 	return nil
 }
 
