@@ -302,7 +302,7 @@ func (r *Request) done() bool {
 // the same.
 func (r *Request) decide() bool {
 	b := r.c.box
-	before, known := b.Decide()
+	n, before, known := b.Decide()
 	if known {
 		return before.Seq != 0
 	}
@@ -311,7 +311,7 @@ func (r *Request) decide() bool {
 	}
 	done := r.r.Finished()
 	if done {
-		b.Decided(0, 1)
+		b.Decided(n, 0, 1)
 	}
 	return done
 }

@@ -82,14 +82,15 @@ func Waitany[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
 
 // waitanyChosen is Waitany where what comes out is recorded.
 func waitanyChosen[R Waitable](ctx context.Context, rs []R, b *engine.Box) (int, Status, error) {
-	if before, known := b.Decide(); known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
+	n, before, known := b.Decide()
+	if known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
 		i := int(before.Seq - 1)
 		s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
 		return i, s, err
 	}
 	i, s, err := waitanyFree(ctx, rs)
 	if i >= 0 {
-		b.Decided(0, uint64(i)+1)
+		b.Decided(n, 0, uint64(i)+1)
 	}
 	return i, s, err
 }

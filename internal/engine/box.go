@@ -454,7 +454,8 @@ func (b *Box) lookFor(m Match, kind Kind) (Status, *Message, bool) {
 
 // decideProbe is lookFor that comes out as it did before, or is recorded.
 func (b *Box) decideProbe(m Match, kind Kind) (Status, *Message, bool) {
-	if x, known := b.Decide(); known {
+	n, x, known := b.Decide()
+	if known {
 		if x.Seq == 0 {
 			return Status{}, nil, false
 		}
@@ -463,7 +464,7 @@ func (b *Box) decideProbe(m Match, kind Kind) (Status, *Message, bool) {
 	}
 	s, msg, seq, ok := b.lookNow(m, kind)
 	if ok {
-		b.Decided(s.Source, seq)
+		b.Decided(n, s.Source, seq)
 	}
 	return s, msg, ok
 }
@@ -510,16 +511,18 @@ func (b *Box) Mprobe(ctx context.Context, c *Call, m Match) (*Message, Status, e
 
 func (b *Box) waitFor(ctx context.Context, c *Call, m Match, kind Kind) (Status, *Message, error) {
 	if m.Peer != AnySource || !b.Chooses() {
-		return b.waitOnly(ctx, c, m, kind, 0)
+		return b.waitOnly(ctx, c, m, kind, 0, 0)
 	}
-	if x, known := b.Decide(); known && x.Seq != 0 {
+	n, x, known := b.Decide()
+	if known && x.Seq != 0 {
 		return b.again(m, x, kind)
 	}
-	return b.waitOnly(ctx, c, m, kind, 0)
+	return b.waitOnly(ctx, c, m, kind, 0, n)
 }
 
-// waitOnly waits for a message, or for the one with that number.
-func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only uint64) (Status, *Message, error) {
+// waitOnly waits for a message, or for the one with that number. Which it is, is a decision
+// to be recorded, unless that is 0.
+func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only uint64, decision uint32) (Status, *Message, error) {
 	b.mu.Lock()
 	o := b.newOpLocked(kind, m, nil)
 	o.only = only
@@ -551,8 +554,8 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 		msg = &Message{b, o.msg}
 	}
 	b.free(o)
-	if m.Peer == AnySource && b.Chooses() {
-		b.Decided(s.Source, seq)
+	if decision != 0 {
+		b.Decided(decision, s.Source, seq)
 	}
 	return s, msg, nil
 }

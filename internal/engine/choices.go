@@ -131,25 +131,24 @@ func (b *Box) gotLocked(o *op, source topology.Rank, seq uint64) {
 	b.choices.record(Choice{Kind: ChoseMessage, Index: o.choice, Source: source, Seq: seq})
 }
 
-// Decide begins a decision: something that could come out one way or another, as a
+// Decide begins the n-th decision: something that could come out one way or another, as a
 // test does. known: it was made before, and came out so. Otherwise the caller finds
 // out, and says Decided unless that is 0.
-func (b *Box) Decide() (before Choice, known bool) {
+func (b *Box) Decide() (n uint32, before Choice, known bool) {
 	c := &b.choices
-	n := c.polls.Add(1)
+	n = c.polls.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, found := c.outcomes[n]
-	return before, found || n <= c.last
+	return n, before, found || n <= c.last
 }
 
-// Decided records the outcome of the decision that was begun last.
-func (b *Box) Decided(source topology.Rank, outcome uint64) {
+// Decided records the outcome of the n-th decision. Others may have begun since.
+func (b *Box) Decided(n uint32, source topology.Rank, outcome uint64) {
 	c := &b.choices
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := c.polls.Load()
-	c.told.Store(n)
+	c.told.Store(max(n, c.told.Load()))
 	c.record(Choice{Kind: ChoseOutcome, Index: n, Source: source, Seq: outcome})
 }
 
@@ -166,7 +165,7 @@ func (b *Box) tellOf(n uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
-	if c.told.Store(n); n > c.last {
+	if c.told.Store(max(n, c.told.Load())); n > c.last {
 		c.record(Choice{Kind: ChoseNothing, Index: n})
 	}
 }
@@ -174,7 +173,7 @@ func (b *Box) tellOf(n uint32) {
 // again waits for the message that a probe found in an earlier life.
 func (b *Box) again(m Match, x Choice, kind Kind) (Status, *Message, error) {
 	m.Peer = x.Source
-	return b.waitOnly(context.Background(), callAgain, m, kind, x.Seq)
+	return b.waitOnly(context.Background(), callAgain, m, kind, x.Seq, 0)
 }
 
 var callAgain = &Call{Op: "Probe"}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,4 +33,29 @@ func TestChoicesThatAreMadeAgainAreNotRecordedAgain(t *testing.T) {
 	}
 	require.Equal(t, engine.Choice{Kind: engine.ChoseNothing, Index: 3}, recorded[1])
 	require.Len(t, recorded, 2)
+}
+
+// A decision that takes its time is recorded as what it is, whatever another goroutine has decided
+// meanwhile.
+func TestADecisionKeepsItsNumber(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+	b := w.boxes[0]
+	recorded := make(chan engine.Choice, 10)
+	b.Record(func(c engine.Choice) { recorded <- c }, nil, 0, 0)
+	found := make(chan error, 1)
+	go func() {
+		_, err := b.Probe(t.Context(), recv, engine.Match{Peer: engine.AnySource, Tag: 1})
+		found <- err
+	}()
+	require.Eventually(t, func() bool { _, polls := b.Chosen(); return polls == 1 }, 5*time.Second, time.Millisecond)
+	for len(recorded) > 0 {
+		<-recorded // that nothing had come of it
+	}
+	n, _, known := b.Decide()
+	require.False(t, known)
+	b.Decided(n, 0, 7)
+	require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte{1}, engine.Standard))
+	require.NoError(t, <-found)
+	require.Equal(t, engine.Choice{Kind: engine.ChoseOutcome, Index: 2, Seq: 7}, <-recorded)
+	require.Equal(t, engine.Choice{Kind: engine.ChoseOutcome, Index: 1, Source: 1, Seq: 1}, <-recorded)
 }

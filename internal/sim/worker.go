@@ -205,14 +205,15 @@ func (s *survival) record(w *worker, again []engine.Choice, posts, polls uint32)
 
 // dice is a decision that comes out as it did in an earlier life.
 func (s *survival) dice(w *worker) uint64 {
-	if before, known := w.box.Decide(); known {
+	n, before, known := w.box.Decide()
+	if known {
 		return before.Seq
 	}
-	n := uint64(s.rng.IntN(3))
-	if n > 0 {
-		w.box.Decided(0, n)
+	eyes := uint64(s.rng.IntN(3))
+	if eyes > 0 {
+		w.box.Decided(n, 0, eyes)
 	}
-	return n
+	return eyes
 }
 
 // undo has a rank stay that was to leave.
