@@ -55,6 +55,7 @@ type Comm struct {
 type rankState struct {
 	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
+	agreeing agreeSends
 	pendings pendings
 	history  history
 	options  Options

@@ -116,17 +116,19 @@ func (s *State) SafePoint(ctx context.Context) error {
 	if rs.moved() {
 		return ErrMoved
 	}
-	if err := s.wrong(); err != nil {
+	agreeing := rs.agreeing.left() > 0
+	if err := s.wrong(agreeing); err != nil {
 		return s.fail("SafePoint", err)
 	}
-	if !due {
+	if !due || agreeing { // then a later one does what is due
 		return nil
 	}
 	return s.safePoint(ctx, rs.life)
 }
 
-// wrong tells what the program has done that it must not before a safe point.
-func (s *State) wrong() error {
+// wrong tells what the program has done that it must not before a safe point. agreeing:
+// messages of agreements are under way, of which the program knows nothing.
+func (s *State) wrong(agreeing bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
@@ -135,7 +137,7 @@ func (s *State) wrong() error {
 	case s.c.state.prologue.late.Load() > 0:
 		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
 	}
-	if err := s.c.box.Idle(); err != nil {
+	if err := s.c.box.Idle(); err != nil && !agreeing {
 		return fmt.Errorf("%w: %w", ErrState, err)
 	}
 	return nil
@@ -202,7 +204,21 @@ type ledger struct {
 }
 
 // A commLedger is how far the rank is on a Comm that it made.
-type commLedger struct{ Context, Series uint32 }
+type commLedger struct {
+	Context, Series uint32
+	Agreed          agreeLedger
+}
+
+// An agreeLedger is how far it is with the agreements on a Comm.
+type agreeLedger struct {
+	Number uint32
+	Early  []earlyLedger `json:",omitempty"`
+}
+
+type earlyLedger struct {
+	From    int
+	Message []byte
+}
 
 type noteLedger struct {
 	Context uint32
@@ -217,7 +233,7 @@ func (rs *rankState) extra() ([]byte, error) {
 	defer p.mu.Unlock()
 	l := ledger{Contexts: rs.contexts.Load()}
 	for _, c := range p.comms {
-		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load()})
+		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load(), c.agreements.ledger()})
 	}
 	for k, text := range p.notes {
 		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, text})
@@ -251,12 +267,15 @@ func (rs *rankState) resume(extra []byte) error {
 	if len(l.Comms) != len(p.comms) {
 		return fmt.Errorf("%w: %d communicators were made before Restore here, %d where the rank was before", ErrState, len(p.comms)-1, len(l.Comms)-1)
 	}
-	series := make(map[uint32]uint32)
+	was := make(map[uint32]commLedger)
 	for _, c := range l.Comms {
-		series[c.Context] = c.Series
+		was[c.Context] = c
 	}
 	for _, c := range p.comms {
-		c.series.Store(series[c.context])
+		c.series.Store(was[c.context].Series)
+		if err := c.agreements.resume(was[c.context].Agreed, c.size); err != nil {
+			return err
+		}
 	}
 	rs.contexts.Store(l.Contexts)
 	p.recalled = false

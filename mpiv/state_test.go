@@ -2,9 +2,12 @@ package mpiv
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/agree"
 )
 
 func TestWrongUsesOfAState(t *testing.T) {
@@ -108,4 +111,63 @@ func TestARankThatBegins(t *testing.T) {
 		require.NoError(t, s.SafePoint(ctx), "what was made late is free")
 		return nil
 	})
+}
+
+// goesOn is the world of c's rank where it goes on, as in another process, from a safe point
+// here: of what the library knew it has what was noted. It makes communicators as before.
+func goesOn(c *Comm, prologue func(world *Comm) error) (*Comm, error) {
+	if err := c.State().SafePoint(context.Background()); err != nil {
+		return nil, err
+	}
+	noted, err := c.state.extra()
+	if err != nil {
+		return nil, err
+	}
+	world := worldOf(c.box, c.state.options, nil)
+	if err := world.state.recall(noted); err != nil {
+		return nil, err
+	}
+	if err := prologue(world); err != nil {
+		return nil, err
+	}
+	world.State().restored = true
+	return world, world.state.resume(noted)
+}
+
+func TestAgreementsGoOn(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		world.state.options.Check = true // safe points look
+		if err := world.State().Restore(ctx); err != nil {
+			return err
+		}
+		for i := range 20 {
+			flag, err := world.Agree(ctx, uint64(i)<<8|1<<world.Rank())
+			if err != nil {
+				return err
+			}
+			if flag != uint64(i)<<8 {
+				return fmt.Errorf("agreement %d = %x", i, flag)
+			}
+			if err := world.State().SafePoint(ctx); err != nil {
+				return err
+			}
+			if i%5 == world.Rank() {
+				if world, err = goesOn(world, func(*Comm) error { return nil }); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func TestWhatHasComeOfTheNextAgreementGoesOn(t *testing.T) {
+	a := agreements{number: 7, early: []earlyAgree{
+		{8, 1, agree.Message{Kind: agree.Contribute, Accepted: -1, Value: agree.Value{Flag: 5, Failed: agree.NewSet(3), Acked: agree.NewSet(3), Quit: agree.NewSet(3)}}},
+		{8, 2, agree.Message{Kind: agree.Quit}},
+	}}
+	var b agreements
+	require.NoError(t, b.resume(a.ledger(), 3))
+	require.Equal(t, a.number, b.number)
+	require.Equal(t, a.early, b.early)
 }
