@@ -224,6 +224,7 @@ type noteLedger struct {
 	Context uint32
 	Number  int32
 	What    noteKind
+	Call    uint32
 	Text    []byte
 }
 
@@ -236,7 +237,7 @@ func (rs *rankState) extra() ([]byte, error) {
 		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load(), c.agreements.ledger()})
 	}
 	for k, text := range p.notes {
-		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, text})
+		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, k.call, text})
 	}
 	return json.Marshal(l)
 }
@@ -250,7 +251,7 @@ func (rs *rankState) recall(extra []byte) error {
 	p := &rs.prologue
 	p.recalled, p.notes = true, make(map[noteKey][]byte)
 	for _, n := range l.Notes {
-		p.notes[noteKey{n.Context, n.Number, n.What}] = n.Text
+		p.notes[noteKey{n.Context, n.Number, n.What, n.Call}] = n.Text
 	}
 	return nil
 }

@@ -171,3 +171,41 @@ func TestWhatHasComeOfTheNextAgreementGoesOn(t *testing.T) {
 	require.Equal(t, a.number, b.number)
 	require.Equal(t, a.early, b.early)
 }
+
+// TestGroupsOfOneTagGoOn: one is made after the other.
+func TestGroupsOfOneTagGoOn(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		var made [3]*Comm
+		prologue := func(world *Comm) error {
+			for i := range made {
+				c, err := CreateGroup(ctx, world, world.Group(), i/2)
+				if err != nil {
+					return err
+				}
+				made[i] = c
+			}
+			return nil
+		}
+		if err := prologue(world); err != nil {
+			return err
+		}
+		if err := world.State().Restore(ctx); err != nil {
+			return err
+		}
+		before := made
+		if world.Rank() == 1 {
+			if _, err := goesOn(world, prologue); err != nil {
+				return err
+			}
+		}
+		for i, c := range made {
+			if c.context != before[i].context {
+				return fmt.Errorf("group %d has context %d where its rank goes on, and had %d", i, c.context, before[i].context)
+			}
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
