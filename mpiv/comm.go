@@ -137,8 +137,8 @@ func (c *Comm) local(w topology.Rank) int {
 	return c.group.index(w)
 }
 
-// Free ends the use of c by the calling rank; later calls fail with ErrComm.
-// The world cannot be freed.
+// Free ends the use of c by the calling rank; later calls fail with ErrComm, and
+// what is under way ends as usual. The world cannot be freed.
 func (c *Comm) Free() error {
 	if c.isWorld {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))

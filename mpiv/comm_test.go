@@ -347,3 +347,30 @@ func TestGroupFindsRanksInAnyOrder(t *testing.T) {
 	}
 	require.Equal(t, Undefined, g.index(4))
 }
+
+func TestWhatIsUnderWayOutlivesFree(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		for i := range 50 {
+			c, err := Dup(ctx, world)
+			if err != nil {
+				return err
+			}
+			in, sum, got := []int{i}, make([]int, 1), make([]int, 1)
+			rs := []Request{Iallreduce(ctx, c, in, sum, Sum), Ibarrier(ctx, c), Irecv(c, got, 1-c.Rank(), 3), Isend(c, in, 1-c.Rank(), 3)}
+			if err := c.Free(); err != nil {
+				return err
+			}
+			r := Ibarrier(ctx, c)
+			if _, err := r.Wait(ctx); !isError(err, ErrComm) {
+				return fmt.Errorf("Ibarrier on a freed Comm = %v, want ErrComm", err)
+			}
+			if err := Waitall(ctx, rs, nil); err != nil {
+				return err
+			}
+			if sum[0] != 2*i || got[0] != i {
+				return fmt.Errorf("the sum is %d and the message %d, want %d and %d", sum[0], got[0], 2*i, i)
+			}
+		}
+		return nil
+	})
+}

@@ -85,7 +85,8 @@ func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) {
 	part := c.derive(c.name, c.context, g)
 	s := series{c: part, ctx: ctx, call: opCreateGroup.call(),
-		m: engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)}}
+		m:     engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)},
+		freed: c.freed.Load()}
 	of := series{c: c, call: s.call} // for errors before there is a group to tell of them
 	part.freed.Store(c.freed.Load())
 	part.revoked.Store(c.revoked.Load())
