@@ -137,6 +137,9 @@ func (s *State) wrong(agreeing bool) error {
 	case s.c.state.prologue.late.Load() > 0:
 		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
 	}
+	if n := s.c.state.buffered.left(); n > 0 {
+		return fmt.Errorf("%w: %d messages of Bsend are under way; BufferDetach waits for them", ErrState, n)
+	}
 	if err := s.c.box.Idle(); err != nil && !agreeing {
 		return fmt.Errorf("%w: %w", ErrState, err)
 	}
