@@ -56,6 +56,7 @@ type rankState struct {
 	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
 	agreeing agreeSends
+	taken    messageSet
 	pendings pendings
 	history  history
 	options  Options

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
@@ -172,7 +174,7 @@ func (c *Comm) mprobe(ctx context.Context, call *engine.Call, from, tag int) (*M
 	if err != nil {
 		return nil, Status{}, c.fail(call.Op, from, tag, err)
 	}
-	return &Message{c, msg, s}, c.status(s, 1), nil
+	return c.state.taken.add(&Message{c, msg, s}), c.status(s, 1), nil
 }
 
 // Improbe is Mprobe without waiting: nil if there is no such message now.
@@ -188,7 +190,7 @@ func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
 	if !ok {
 		return nil, Status{}, c.wrap("Improbe", from, tag, c.box.Refuses(m))
 	}
-	return &Message{c, msg, s}, c.status(s, 1), nil
+	return c.state.taken.add(&Message{c, msg, s}), c.status(s, 1), nil
 }
 
 // Mrecv receives m, once.
@@ -212,8 +214,42 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if !ok {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
 	}
+	m.c.state.taken.drop(m)
 	r.Note = uint32(sizeOf[T]()) + 1
 	return Request{c: m.c, r: r}
+}
+
+// A messageSet is the Messages of a rank that were not received yet.
+type messageSet struct {
+	mu  sync.Mutex // guards all
+	all []*Message
+}
+
+func (s *messageSet) add(m *Message) *Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, m)
+	return m
+}
+
+func (s *messageSet) drop(m *Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.all, m); i >= 0 {
+		s.all = slices.Delete(s.all, i, i+1)
+	}
+}
+
+// left says of the first, if there is one, that it was not received.
+func (s *messageSet) left() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return nil
+	}
+	m := s.all[0]
+	return fmt.Errorf("%w: a message of %d bytes from rank %d of %s with tag %d was taken by a probe and not received (%d in all); receive it with Mrecv",
+		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.name, m.status.Tag, len(s.all))
 }
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}

@@ -101,7 +101,7 @@ func (s *State) First() bool { return s.first }
 func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due() }
 
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
-// pending. Mostly it does nothing, in a few nanoseconds; when the state is saved, it
+// pending, and each Message that was probed for must have been received. Mostly it does nothing, in a few nanoseconds; when the state is saved, it
 // takes as long as copying what was written to since the last time does: whole pages, of
 // slices of 1 MiB or more; all of the rest. ErrMoved: return it from run, which has begun in
 // another process by then.
@@ -136,6 +136,9 @@ func (s *State) wrong(agreeing bool) error {
 		return fmt.Errorf("%w: call Restore before it", ErrState)
 	case s.c.state.prologue.late.Load() > 0:
 		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
+	}
+	if err := s.c.state.taken.left(); err != nil {
+		return err
 	}
 	if n := s.c.state.buffered.left(); n > 0 {
 		return fmt.Errorf("%w: %d messages of Bsend are under way; BufferDetach waits for them", ErrState, n)

@@ -28,6 +28,16 @@ func TestWrongUsesOfAState(t *testing.T) {
 			return nil
 		}
 	}
+	bsend := func(ctx context.Context, c *Comm) error {
+		if err := BufferAttach(c, 1<<20); err != nil {
+			return err
+		}
+		return Bsend(ctx, c, make([]byte, 300_000), c.Rank(), 5)
+	}
+	mprobe := func(ctx context.Context, c *Comm) error {
+		_, _, err := Mprobe(ctx, c, AnySource, 5)
+		return err
+	}
 	send := func(ctx context.Context, c *Comm) error { return Send(ctx, c, []int{1}, c.Rank(), 5) }
 
 	for _, c := range []struct {
@@ -41,6 +51,8 @@ func TestWrongUsesOfAState(t *testing.T) {
 		{"a communicator after Restore", []step{restore, dup, safePoint}, "a communicator was made after Restore, and would be lost; make it before, or Free it"},
 		{"a message before Restore", []step{send, restore}, "1 messages were sent before Restore beside those that make communicators; send them after it, where First is true"},
 		{"a pending request", []step{restore, irecv, safePoint}, "a receive from rank 0 with tag 5 is pending or was not waited for (1 in all)"},
+		{"a Bsend under way", []step{restore, bsend, safePoint}, "1 messages of Bsend are under way; BufferDetach waits for them"},
+		{"a Message that was not received", []step{restore, send, mprobe, safePoint}, "a message of 8 bytes from rank 0 of world with tag 5 was taken by a probe and not received (1 in all); receive it with Mrecv"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Run(t.Context(), 1, Options{Check: true}, func(ctx context.Context, world *Comm) error {
@@ -207,5 +219,39 @@ func TestGroupsOfOneTagGoOn(t *testing.T) {
 			}
 		}
 		return nil
+	})
+}
+
+func TestSafePointAfterAMessageWasReceived(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		c.state.options.Check = true // safe points look
+		if err := c.State().Restore(ctx); err != nil {
+			return err
+		}
+		for range 3 {
+			if err := Send(ctx, c, []int{1}, 0, 5); err != nil {
+				return err
+			}
+		}
+		first, _, err := Mprobe(ctx, c, 0, 5)
+		if err != nil {
+			return err
+		}
+		second, _, err := Improbe(c, 0, 5)
+		if err != nil {
+			return err
+		}
+		if _, _, err := RecvAlloc[int](ctx, c, 0, 5); err != nil {
+			return err
+		}
+		for _, m := range []*Message{second, first} {
+			if err := c.State().SafePoint(ctx); !isError(err, ErrState) {
+				return fmt.Errorf("SafePoint while a Message was not received = %v, want ErrState", err)
+			}
+			if _, err := Mrecv(ctx, m, []int{0}); err != nil {
+				return err
+			}
+		}
+		return c.State().SafePoint(ctx)
 	})
 }
