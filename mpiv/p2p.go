@@ -80,9 +80,23 @@ func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, ta
 }
 
 // Sendrecv sends and receives at the same time, so that ranks which exchange
-// messages in a ring do not wait for each other. The buffers must not overlap.
+// messages in a ring do not wait for each other. The buffers must not overlap. If an
+// argument is wrong it does neither.
 func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
+	if !c.takes(to, sendTag) || !c.takes(from, recvTag) || !plain[T]() || !plain[U]() {
+		_, _, sendErr := c.dest(callSendrecv.Op, fits[T](), to, sendTag)
+		_, _, err := c.source(callSendrecv.Op, from, recvTag)
+		if unfit := fits[U](); err == nil && unfit != nil {
+			err = c.fail(callSendrecv.Op, from, recvTag, unfit)
+		}
+		if sendErr != nil || err != nil {
+			return Status{}, errors.Join(sendErr, err)
+		}
+	}
 	r := Irecv(c, into, from, recvTag)
+	if r.odd != nil && r.odd.err != nil { // another request uses the buffer
+		return r.early()
+	}
 	s := Isend(c, data, to, sendTag)
 	_, sendErr := s.waitAs(ctx, &callSendrecv)
 	if sendErr != nil {

@@ -107,3 +107,51 @@ func TestImrecvFromNobody(t *testing.T) {
 		return nil
 	})
 }
+
+// A Sendrecv of which one half is wrong sends nothing, and leaves what has come to be received.
+func TestSendrecvWithAWrongHalf(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		other := 1 - c.Rank()
+		long, into := make([]int, 50_000), make([]int, 50_000)
+		if err := Send(ctx, c, []int{1}, other, 1); err != nil {
+			return err
+		}
+		if _, err := Probe(ctx, c, other, 1); err != nil {
+			return err
+		}
+		sendrecv := func(to, sendTag, from, recvTag int) error {
+			_, err := Sendrecv(ctx, c, long, to, sendTag, into, from, recvTag)
+			return err
+		}
+		for _, w := range []struct {
+			name string
+			err  error
+			want error
+		}{
+			{"a source that there is not", sendrecv(other, 2, 2, 1), ErrRank},
+			{"a wrong tag to receive", sendrecv(other, 2, other, -2), ErrTag},
+			{"a destination that there is not", sendrecv(2, 2, other, 1), ErrRank},
+			{"a wrong tag to send", sendrecv(other, -1, other, 1), ErrTag},
+			{"all wrong", sendrecv(AnySource, 2, other, -2), ErrTag},
+			{"a type to receive that does not fit", second(Sendrecv(ctx, c, long, other, 2, make([]string, 1), other, 1)), ErrType},
+			{"a type to send that does not fit", second(Sendrecv(ctx, c, make([]string, 1), other, 2, into, other, 1)), ErrType},
+			{"to replace, from a source that there is not", second(SendrecvReplace(ctx, c, long, other, 2, 2, 1)), ErrRank},
+		} {
+			if !isError(w.err, w.want) {
+				return fmt.Errorf("%s: %v, want %w", w.name, w.err, w.want)
+			}
+		}
+		if _, err := Recv(ctx, c, into, other, 1); err != nil {
+			return err
+		}
+		if err := Barrier(ctx, c); err != nil {
+			return err
+		}
+		if s, found, err := Iprobe(c, other, 2); found || err != nil {
+			return fmt.Errorf("it has sent %+v, %w", s, err)
+		}
+		return nil
+	})
+}
+
+func second(_ Status, err error) error { return err }

@@ -101,8 +101,8 @@ func (s *State) First() bool { return s.first }
 func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due() }
 
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
-// pending, and each Message that was probed for must have been received. Mostly it does nothing, in a few nanoseconds; when the state is saved, it
-// takes as long as copying what was written to since the last time does: whole pages, of
+// pending, and each Message that a probe took must have been received. Mostly it does
+// nothing, in a few nanoseconds; when the state is saved, it takes as long as copying what was written to since the last time does: whole pages, of
 // slices of 1 MiB or more; all of the rest. ErrMoved: return it from run, which has begun in
 // another process by then.
 func (s *State) SafePoint(ctx context.Context) error {
