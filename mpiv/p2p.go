@@ -66,11 +66,15 @@ func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status
 }
 
 func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, tag int) ([]T, Status, error) {
+	if err := fits[T](); err != nil {
+		return nil, Status{}, c.fail(call.Op, from, tag, err)
+	}
 	m, _, err := c.mprobe(ctx, call, from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
-	data := make([]T, m.Count(sizeOf[T]()))
+	size := max(sizeOf[T](), 1)
+	data := make([]T, (m.status.Bytes+size-1)/size) // with room for what is no whole number of them
 	r := Imrecv(m, data)
 	s, err := r.waitAs(ctx, call)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 func TestRsend(t *testing.T) {
@@ -155,3 +156,48 @@ func TestSendrecvWithAWrongHalf(t *testing.T) {
 }
 
 func second(_ Status, err error) error { return err }
+
+// What cannot be received as asked for is said alike by all that receive.
+func TestReceivesOfTheWrongType(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 0 {
+			for range 4 {
+				if err := Send(ctx, c, make([]byte, 7), 1, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		short, stop := context.WithTimeout(ctx, time.Millisecond)
+		defer stop()
+		if _, _, err := RecvAlloc[string](short, c, 0, 5); !isError(err, ErrType) {
+			return fmt.Errorf("RecvAlloc of strings that nobody sends = %v, want ErrType", err)
+		}
+		if _, _, err := RecvAlloc[string](ctx, c, 0, 0); !isError(err, ErrType) {
+			return fmt.Errorf("RecvAlloc of strings = %v, want ErrType", err)
+		}
+		want := Status{Source: 0, Tag: 0, Count: 1, Bytes: 7}
+		recv := func() (Status, error) { return Recv(ctx, c, make([]int32, 5), 0, 0) }
+		wait := func() (Status, error) {
+			r := Irecv(c, make([]int32, 5), 0, 0)
+			return r.Wait(ctx)
+		}
+		mrecv := func() (Status, error) {
+			m, _, err := Mprobe(ctx, c, 0, 0)
+			if err != nil {
+				return Status{}, err
+			}
+			return Mrecv(ctx, m, make([]int32, 5))
+		}
+		alloc := func() (Status, error) {
+			_, s, err := RecvAlloc[int32](ctx, c, 0, 0)
+			return s, err
+		}
+		for i, receive := range []func() (Status, error){recv, wait, mrecv, alloc} {
+			if s, err := receive(); s != want || !isError(err, ErrCount) {
+				return fmt.Errorf("receive %d of 7 bytes as int32: %+v, %v, want %+v and ErrCount", i, s, err, want)
+			}
+		}
+		return nil
+	})
+}

@@ -239,7 +239,7 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 		return Status{}, changed
 	}
 	if err == nil && size > 1 && s.Bytes%size != 0 {
-		err = notWhole(s, size)
+		return c.status(s, size), c.requestError(op, odd, notWhole(s, size))
 	}
 	if err != nil {
 		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {

@@ -102,9 +102,9 @@ func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due(
 
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
 // pending, and each Message that a probe took must have been received. Mostly it does
-// nothing, in a few nanoseconds; when the state is saved, it takes as long as copying what was written to since the last time does: whole pages, of
-// slices of 1 MiB or more; all of the rest. ErrMoved: return it from run, which has begun in
-// another process by then.
+// nothing, in a few nanoseconds; when the state is saved, it takes as long as copying what
+// was written to since the last time does: whole pages, of slices of 1 MiB or more; all of
+// the rest. ErrMoved: return it from run, which has begun in another process by then.
 func (s *State) SafePoint(ctx context.Context) error {
 	rs, due := s.c.state, s.Due()
 	if !due && s.restored && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
