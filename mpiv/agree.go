@@ -64,7 +64,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		if g.Rank() == Undefined {
 			return nil, c.fail(callShrink.Op, -1, -1, fmt.Errorf("%w: the others have declared this rank failed", ErrProcFailed))
 		}
-		return c.derive("survivors of "+c.name, id, g), nil
+		return c.derive("survivors of "+c.Name(), id, g), nil
 	}
 }
 

@@ -374,3 +374,35 @@ func TestWhatIsUnderWayOutlivesFree(t *testing.T) {
 		return nil
 	})
 }
+
+// Any goroutine may name a Comm, use it and make others of it; the race detector looks.
+func TestGoroutinesShareAComm(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, world *Comm) error {
+		var all sync.WaitGroup
+		all.Go(func() {
+			for i := range 100 {
+				world.SetName(fmt.Sprint("name ", i))
+			}
+		})
+		all.Go(func() {
+			for range 100 {
+				if err := Send(ctx, world, []int{1}, 1, 0); !isError(err, ErrRank) {
+					t.Errorf("Send to rank 1 of 1 = %v, want ErrRank", err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range 100 {
+				c, err := Dup(ctx, world)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Free()
+			}
+		})
+		err := world.State().Restore(ctx)
+		all.Wait()
+		return err
+	})
+}

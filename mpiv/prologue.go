@@ -40,7 +40,7 @@ const (
 func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error) {
 	rs := s.c.state
 	p := &rs.prologue
-	if rs.state.restored {
+	if rs.state.restored.Load() {
 		return f()
 	}
 	p.mu.Lock()
@@ -82,7 +82,7 @@ func (p *prologue) keyLocked(k noteKey) noteKey {
 
 // made notes a Comm that was made.
 func (rs *rankState) made(c *Comm) {
-	if rs.state.restored {
+	if rs.state.restored.Load() {
 		rs.prologue.late.Add(1)
 		c.late = true
 		return

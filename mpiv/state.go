@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/process"
@@ -34,7 +35,7 @@ type State struct {
 	c        *Comm // the world
 	vars     migrate.Vars
 	err      error // of Protect
-	restored bool
+	restored atomic.Bool
 	first    bool
 }
 
@@ -45,7 +46,7 @@ func (c *Comm) State() *State { return c.state.state }
 // all that it refers to it goes where the rank goes. What cannot travel is said by
 // Restore. [migrate] says what can.
 func (s *State) Protect(name string, ptr any) {
-	if s.restored {
+	if s.restored.Load() {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: %q is protected after Restore (%s)", ErrState, name, callsite.Here()))
 		return
 	}
@@ -61,11 +62,11 @@ func (s *State) Restore(ctx context.Context) error {
 	switch {
 	case s.err != nil:
 		return s.fail("Restore", s.err)
-	case s.restored:
+	case s.restored.Load():
 		return s.fail("Restore", fmt.Errorf("%w: Restore is called twice", ErrState))
 	}
 	life := rs.life
-	defer func() { s.restored = true }()
+	defer func() { s.restored.Store(true) }()
 	if life == nil || life.From == nil {
 		s.first = true
 		if sent := sentBy(s.c); sent > rs.prologue.sent {
@@ -107,7 +108,7 @@ func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due(
 // the rest. ErrMoved: return it from run, which has begun in another process by then.
 func (s *State) SafePoint(ctx context.Context) error {
 	rs, due := s.c.state, s.Due()
-	if !due && s.restored && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
+	if !due && s.restored.Load() && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
 		if rs.life != nil {
 			rs.life.Pass()
 		}
@@ -132,7 +133,7 @@ func (s *State) wrong(agreeing bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case !s.restored:
+	case !s.restored.Load():
 		return fmt.Errorf("%w: call Restore before it", ErrState)
 	case s.c.state.prologue.late.Load() > 0:
 		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
@@ -190,7 +191,7 @@ func (rs *rankState) moved() bool {
 }
 
 func (s *State) fail(op string, err error) error {
-	return &RankError{Op: op, Comm: s.c.name, Rank: s.c.rank, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
+	return &RankError{Op: op, Comm: s.c.Name(), Rank: s.c.rank, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
 }
 
 // sentBy is how many messages the rank of c has sent.

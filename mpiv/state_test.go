@@ -142,7 +142,7 @@ func goesOn(c *Comm, prologue func(world *Comm) error) (*Comm, error) {
 	if err := prologue(world); err != nil {
 		return nil, err
 	}
-	world.State().restored = true
+	world.State().restored.Store(true)
 	return world, world.state.resume(noted)
 }
 
