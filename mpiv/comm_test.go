@@ -3,6 +3,7 @@ package mpiv
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -39,6 +40,9 @@ func TestGroups(t *testing.T) {
 	g, err = world.RangeIncl(Range{6, 2, -2}, Range{7, 7, 1})
 	require.NoError(t, err)
 	require.Equal(t, []int{6, 4, 2, 7}, members(g))
+	g, err = world.RangeIncl(Range{1, 3, math.MaxInt}, Range{4, 0, math.MinInt}, Range{5, 7, 2}, Range{3, -1, -3})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 4, 5, 7, 3, 0}, members(g))
 	g, err = world.RangeExcl(Range{1, 6, 1})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 7}, members(g))
