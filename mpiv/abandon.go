@@ -85,7 +85,7 @@ func (s *series) enter() error {
 }
 
 func (s *series) enterWary() error {
-	if err := s.c.ended(); err != nil {
+	if err := s.c.ended(); err != nil && (err != ErrComm || s.freed) { // what was begun before Free goes on
 		return s.fail(err)
 	}
 	if why := s.c.box.Abandoned(s.m.Context, s.m.Tag); why != nil {

@@ -64,7 +64,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		if g.Rank() == Undefined {
 			return nil, c.fail(callShrink.Op, -1, -1, fmt.Errorf("%w: the others have declared this rank failed", ErrProcFailed))
 		}
-		return c.derive("survivors of "+c.name, id, g), nil
+		return c.derive("survivors of "+c.Name(), id, g), nil
 	}
 }
 
@@ -77,7 +77,6 @@ type agreements struct {
 	turn   sync.Mutex // held while one is under way; guards what follows
 	number uint32     // of the last
 	early  []earlyAgree
-	sends  []engine.Request // under way
 }
 
 // An earlyAgree is a message of an agreement that this rank has not begun.
@@ -96,7 +95,7 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	a.number++
-	a.sends = slices.DeleteFunc(a.sends, func(r engine.Request) bool { _, done, _ := r.Test(); return done })
+	c.state.agreeing.left()
 	known := c.box.Engine().Failed()
 	a.seen.Store(int64(len(known)))
 	v.Failed, v.Acked, v.Quit = c.membersIn(known), c.membersIn(known[:c.acked.Load()]), agree.NewSet(c.size)
@@ -166,11 +165,58 @@ func (c *Comm) sendAgree(outs []agree.Out) {
 		body := o.Message.Append(nil, a.number)
 		m := engine.Match{Context: c.context + survivors, Peer: c.world(o.To), Check: survivorsCheck}
 		if !c.box.TrySend(m, body) {
-			if r := c.box.Isend(m, body, engine.Standard); !r.Null() {
-				a.sends = append(a.sends, r)
-			}
+			c.state.agreeing.add(c.box.Isend(m, body, engine.Standard))
 		}
 	}
+}
+
+// agreeSends is messages of agreements of a rank that are under way: nobody waits for them.
+type agreeSends struct {
+	mu  sync.Mutex // guards all
+	all []engine.Request
+}
+
+func (s *agreeSends) add(r engine.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !r.Null() {
+		s.all = append(s.all, r)
+	}
+}
+
+// left is how many are not done.
+func (s *agreeSends) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(r engine.Request) bool { _, done, _ := r.Test(); return done })
+	return len(s.all)
+}
+
+// ledger is what goes on with the rank.
+func (a *agreements) ledger() agreeLedger {
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	l := agreeLedger{Number: a.number}
+	for _, e := range a.early {
+		l.Early = append(l.Early, earlyLedger{e.from, e.m.Append(nil, e.number)})
+	}
+	return l
+}
+
+// resume makes a what it was in an earlier life. The Comm has that many ranks.
+func (a *agreements) resume(l agreeLedger, size int) error {
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	a.number, a.early = l.Number, nil
+	for _, x := range l.Early {
+		e := earlyAgree{from: x.From}
+		var err error
+		if e.m, e.number, err = agree.Parse(x.Message, size); err != nil {
+			return err
+		}
+		a.early = append(a.early, e)
+	}
+	return nil
 }
 
 // membersIn is those of ranks of the world that are in c.

@@ -10,15 +10,51 @@ import (
 
 // bsendBuffer is the space that a rank attached for its buffered sends.
 type bsendBuffer struct {
-	mu    sync.Mutex // guards what follows
-	limit int        // bytes attached
-	used  int
-	under []bsend // under way
+	mu     sync.Mutex // guards what follows
+	limit  int        // bytes attached
+	used   int
+	under  []bsend       // under way
+	waited chan struct{} // closed when BufferDetach no longer waits for the first of them; nil: it does not
+	failed error         // how one has, of which nobody was told
 }
 
 type bsend struct {
+	c *Comm
 	r engine.Request
-	n int
+	n int // 0: it is done, but somebody waits for it
+}
+
+// reapLocked drops those under way that are done.
+func (b *bsendBuffer) reapLocked() {
+	left := b.under[:0]
+	for i, u := range b.under {
+		if b.waited != nil && i == 0 {
+			if u.r.Finished() {
+				b.used -= u.n
+				u.n = 0
+			}
+			left = append(left, u)
+			continue
+		}
+		_, done, err := u.r.Test()
+		if !done {
+			left = append(left, u)
+			continue
+		}
+		b.used -= u.n
+		if b.failed == nil && err != nil {
+			b.failed = u.c.requestError("Bsend", nil, err)
+		}
+	}
+	b.under = left
+}
+
+// left is how many are under way.
+func (b *bsendBuffer) left() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reapLocked()
+	return len(b.under)
 }
 
 // BsendOverhead is what a buffered send needs beside the bytes of its message.
@@ -38,22 +74,49 @@ func BufferAttach(c *Comm, n int) error {
 }
 
 // BufferDetach waits until all buffered sends of the calling rank are done, and
-// takes away their room. It returns what was attached, in bytes.
+// takes away their room. It returns what was attached, in bytes. If ctx ends first, or one
+// of the sends has failed, the room stays; what is under way goes on.
 func BufferDetach(ctx context.Context, c *Comm) (int, error) {
 	b := &c.state.buffered
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.under) > 0 {
-		if _, err := b.under[0].r.Wait(ctx, &engine.Call{Op: "BufferDetach"}); err != nil {
+	for b.reapLocked(); len(b.under) > 0; b.reapLocked() {
+		if err := b.firstLocked(ctx); err != nil {
 			return 0, c.fail("BufferDetach", -1, -1, err)
 		}
-		b.used -= b.under[0].n
-		b.under = b.under[1:]
+	}
+	if err := b.failed; err != nil {
+		b.failed = nil
+		return 0, renamed(err, "BufferDetach (Bsend)")
 	}
 	n := b.limit
 	b.limit = 0
 	return n, nil
 }
+
+// firstLocked waits for the first of those under way, while mu is not held. It takes nothing back.
+func (b *bsendBuffer) firstLocked(ctx context.Context) error {
+	if waited := b.waited; waited != nil {
+		b.mu.Unlock()
+		defer b.mu.Lock()
+		select {
+		case <-waited:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	first := []engine.Request{b.under[0].r}
+	b.waited = make(chan struct{})
+	b.mu.Unlock()
+	_, err := engine.WaitAny(ctx, &callBufferDetach, first)
+	b.mu.Lock()
+	close(b.waited)
+	b.waited = nil
+	return err
+}
+
+var callBufferDetach = engine.Call{Op: "BufferDetach"}
 
 // Bsend is Send that never waits: it copies data to the room that BufferAttach
 // gave, and fails with ErrBuffer if there is too little left.
@@ -78,15 +141,7 @@ func (c *Comm) bsend(op string, data []byte, unfit error, to, tag int) error {
 	b := &c.state.buffered
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := b.under[:0]
-	for _, u := range b.under {
-		if _, done, _ := u.r.Test(); done {
-			b.used -= u.n
-		} else {
-			left = append(left, u)
-		}
-	}
-	b.under = left
+	b.reapLocked()
 	n := len(data) + BsendOverhead
 	if b.used+n > b.limit {
 		return c.fail(op, to, tag, fmt.Errorf("%w: needs %d bytes, %d of %d are in use; attach more with BufferAttach", ErrBuffer, n, b.used, b.limit))
@@ -96,7 +151,7 @@ func (c *Comm) bsend(op string, data []byte, unfit error, to, tag int) error {
 	span.End(sending(op, m, len(data), number))
 	if !r.Null() {
 		b.used += n
-		b.under = append(b.under, bsend{r, n})
+		b.under = append(b.under, bsend{c, r, n})
 	}
 	return nil
 }

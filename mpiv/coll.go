@@ -86,18 +86,20 @@ func describeCheck(check uint16) string {
 // A series is one call of a collective on one rank: its messages match only
 // those of the same call on the other ranks.
 type series struct {
-	c    *Comm
-	ctx  context.Context
-	call *engine.Call
-	m    engine.Match // Peer is set for each message
-	span trace.Span
+	c     *Comm
+	ctx   context.Context
+	call  *engine.Call
+	m     engine.Match // Peer is set for each message
+	span  trace.Span
+	freed bool // c was, when it was called
 }
 
 // begin numbers a call of op. It must be called in the order of the program's
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 	s := series{c: c, ctx: ctx, call: op.call(),
-		m: engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)}}
+		m:     engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)},
+		freed: c.freed.Load()}
 	if c.state.looks.Load() {
 		c.look(s.m.Tag, op)
 	}
@@ -211,7 +213,7 @@ func (s *series) explain(err error, peer int) error {
 	}
 	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
 		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
-			s.m.Tag, s.c.name, describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
+			s.m.Tag, s.c.Name(), describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
 	}
 	return s.failed(err, peer)
 }
@@ -262,7 +264,7 @@ func (s *series) rooted(plain bool, root int) error {
 		return err
 	}
 	if uint(root) >= uint(s.c.size) {
-		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.name, s.c.size-1))
+		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.Name(), s.c.size-1))
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type Comm struct {
 	rank    int
 	group   Group // of its ranks
 	size    int
-	name    string
+	name    atomic.Pointer[string]
 	context uint32 // of point-to-point messages; those after it are below
 
 	state   *rankState
@@ -55,6 +55,8 @@ type Comm struct {
 type rankState struct {
 	contexts atomic.Uint32 // this and all later ones this rank has not used
 	buffered bsendBuffer
+	agreeing agreeSends
+	taken    messageSet
 	pendings pendings
 	history  history
 	options  Options
@@ -88,7 +90,7 @@ const (
 // worldOf is the Comm of all ranks, as the rank of b has it. life is nil where the
 // rank cannot go on elsewhere.
 func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
-	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), name: "world", context: firstContext, isWorld: true,
+	c := &Comm{box: b, rank: int(b.Rank()), size: b.Engine().Size(), context: firstContext, isWorld: true,
 		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life, left: make(chan struct{})}}
 	c.state.state = &State{c: c}
 	c.state.witness = newWitness(b)
@@ -100,7 +102,7 @@ func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 	c.state.looks.Store(opt.Check)
 	b.Alarm(&c.state.looks)
 	c.state.contexts.Store(firstContext + contextStep)
-	b.NameContext(c.context, c.name)
+	c.SetName("world")
 	c.state.witness.has(c)
 	return c
 }
@@ -112,11 +114,11 @@ func (c *Comm) Rank() int { return c.rank }
 func (c *Comm) Size() int { return c.size }
 
 // Name is what errors and explanations call c: "world", or what made it.
-func (c *Comm) Name() string { return c.name }
+func (c *Comm) Name() string { return *c.name.Load() }
 
 // SetName gives c a name for people.
 func (c *Comm) SetName(name string) {
-	c.name = name
+	c.name.Store(&name)
 	c.box.NameContext(c.context, name)
 }
 
@@ -136,8 +138,8 @@ func (c *Comm) local(w topology.Rank) int {
 	return c.group.index(w)
 }
 
-// Free ends the use of c by the calling rank; later calls fail with ErrComm.
-// The world cannot be freed.
+// Free ends the use of c by the calling rank; later calls fail with ErrComm, and
+// what is under way ends as usual. The world cannot be freed.
 func (c *Comm) Free() error {
 	if c.isWorld {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
@@ -155,5 +157,5 @@ func (c *Comm) Free() error {
 }
 
 func (c *Comm) fail(op string, peer, tag int, err error) error {
-	return &RankError{Op: op, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Where: callsite.Here(), Err: err}
+	return &RankError{Op: op, Comm: c.Name(), Rank: c.rank, Peer: peer, Tag: tag, Where: callsite.Here(), Err: err}
 }

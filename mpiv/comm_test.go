@@ -3,6 +3,7 @@ package mpiv
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -39,6 +40,9 @@ func TestGroups(t *testing.T) {
 	g, err = world.RangeIncl(Range{6, 2, -2}, Range{7, 7, 1})
 	require.NoError(t, err)
 	require.Equal(t, []int{6, 4, 2, 7}, members(g))
+	g, err = world.RangeIncl(Range{1, 3, math.MaxInt}, Range{4, 0, math.MinInt}, Range{5, 7, 2}, Range{3, -1, -3})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 4, 5, 7, 3, 0}, members(g))
 	g, err = world.RangeExcl(Range{1, 6, 1})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 7}, members(g))
@@ -346,4 +350,63 @@ func TestGroupFindsRanksInAnyOrder(t *testing.T) {
 		require.Equal(t, i, g.index(w))
 	}
 	require.Equal(t, Undefined, g.index(4))
+}
+
+func TestWhatIsUnderWayOutlivesFree(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		for i := range 50 {
+			c, err := Dup(ctx, world)
+			if err != nil {
+				return err
+			}
+			in, sum, got := []int{i}, make([]int, 1), make([]int, 1)
+			rs := []Request{Iallreduce(ctx, c, in, sum, Sum), Ibarrier(ctx, c), Irecv(c, got, 1-c.Rank(), 3), Isend(c, in, 1-c.Rank(), 3)}
+			if err := c.Free(); err != nil {
+				return err
+			}
+			r := Ibarrier(ctx, c)
+			if _, err := r.Wait(ctx); !isError(err, ErrComm) {
+				return fmt.Errorf("Ibarrier on a freed Comm = %v, want ErrComm", err)
+			}
+			if err := Waitall(ctx, rs, nil); err != nil {
+				return err
+			}
+			if sum[0] != 2*i || got[0] != i {
+				return fmt.Errorf("the sum is %d and the message %d, want %d and %d", sum[0], got[0], 2*i, i)
+			}
+		}
+		return nil
+	})
+}
+
+// Any goroutine may name a Comm, use it and make others of it; the race detector looks.
+func TestGoroutinesShareAComm(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, world *Comm) error {
+		var all sync.WaitGroup
+		all.Go(func() {
+			for i := range 100 {
+				world.SetName(fmt.Sprint("name ", i))
+			}
+		})
+		all.Go(func() {
+			for range 100 {
+				if err := Send(ctx, world, []int{1}, 1, 0); !isError(err, ErrRank) {
+					t.Errorf("Send to rank 1 of 1 = %v, want ErrRank", err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range 100 {
+				c, err := Dup(ctx, world)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Free()
+			}
+		})
+		err := world.State().Restore(ctx)
+		all.Wait()
+		return err
+	})
 }

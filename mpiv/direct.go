@@ -82,9 +82,14 @@ func repeated(b []byte, size int) (p parts) {
 	return p
 }
 
-// Parts of a few times the length that a process sends to another without
-// waiting go in pieces of that length: then no rank waits until another has its
-// turn and takes them.
+// Parts that are somewhat too long to go at once are sent in pieces that mostly do: then
+// no rank waits until another has its turn and takes them. It is shared memory that needs
+// it: there 4 KiB always go at once, and up to 16 KiB where the ring is found to be
+// faster than a read by the receiver, as it is between cores with a common cache. Four
+// ranks on two such cores (EPYC, mpivbench) take 42 µs instead of 56 for an Allreduce of 64 KiB, and
+// 23 instead of 36 for an Allgather of 32 KiB. Where all pieces are read they cost, 146 µs
+// instead of 92 for an Allreduce of 128 KiB; but each end measures its ring by itself, and
+// both have to be of one mind on the pieces. Pieces of 4 KiB gained nothing.
 const (
 	pieceLen  = 8 << 10
 	maxPieces = 4

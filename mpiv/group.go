@@ -98,6 +98,9 @@ func (r Range) append(ranks []int) ([]int, error) {
 	}
 	for i := r.First; r.Stride > 0 && i <= r.Last || r.Stride < 0 && i >= r.Last; i += r.Stride {
 		ranks = append(ranks, i)
+		if left := r.Last - i; r.Stride > 0 && r.Stride > left || r.Stride < 0 && r.Stride < left {
+			break // i could be no int
+		}
 	}
 	return ranks, nil
 }

@@ -46,10 +46,12 @@ func mainOf(run func(ctx context.Context, world *Comm) error, networks []transpo
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
-	context.AfterFunc(ctx, func() {
+	disarm := context.AfterFunc(ctx, func() {
 		// The job has failed. Ranks that do not notice have this long.
 		time.AfterFunc(time.Second, func() { os.Exit(1) })
 	})
+	// A process that has finished may take longer to exit, as it does with the race detector.
+	defer disarm()
 	go func() { // ends with the process
 		<-p.Stopped()
 		if err := p.Err(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
@@ -64,11 +66,15 @@ func RecvAlloc[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Status
 }
 
 func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, tag int) ([]T, Status, error) {
+	if err := fits[T](); err != nil {
+		return nil, Status{}, c.fail(call.Op, from, tag, err)
+	}
 	m, _, err := c.mprobe(ctx, call, from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
-	data := make([]T, m.Count(sizeOf[T]()))
+	size := max(sizeOf[T](), 1)
+	data := make([]T, (m.status.Bytes+size-1)/size) // with room for what is no whole number of them
 	r := Imrecv(m, data)
 	s, err := r.waitAs(ctx, call)
 	if err != nil {
@@ -78,9 +84,23 @@ func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, ta
 }
 
 // Sendrecv sends and receives at the same time, so that ranks which exchange
-// messages in a ring do not wait for each other. The buffers must not overlap.
+// messages in a ring do not wait for each other. The buffers must not overlap. If an
+// argument is wrong it does neither.
 func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
+	if !c.takes(to, sendTag) || !c.takes(from, recvTag) || !plain[T]() || !plain[U]() {
+		_, _, sendErr := c.dest(callSendrecv.Op, fits[T](), to, sendTag)
+		_, _, err := c.source(callSendrecv.Op, from, recvTag)
+		if unfit := fits[U](); err == nil && unfit != nil {
+			err = c.fail(callSendrecv.Op, from, recvTag, unfit)
+		}
+		if sendErr != nil || err != nil {
+			return Status{}, errors.Join(sendErr, err)
+		}
+	}
 	r := Irecv(c, into, from, recvTag)
+	if r.odd != nil && r.odd.err != nil { // another request uses the buffer
+		return r.early()
+	}
 	s := Isend(c, data, to, sendTag)
 	_, sendErr := s.waitAs(ctx, &callSendrecv)
 	if sendErr != nil {
@@ -172,7 +192,7 @@ func (c *Comm) mprobe(ctx context.Context, call *engine.Call, from, tag int) (*M
 	if err != nil {
 		return nil, Status{}, c.fail(call.Op, from, tag, err)
 	}
-	return &Message{c, msg, s}, c.status(s, 1), nil
+	return c.state.taken.add(&Message{c, msg, s}), c.status(s, 1), nil
 }
 
 // Improbe is Mprobe without waiting: nil if there is no such message now.
@@ -188,7 +208,7 @@ func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
 	if !ok {
 		return nil, Status{}, c.wrap("Improbe", from, tag, c.box.Refuses(m))
 	}
-	return &Message{c, msg, s}, c.status(s, 1), nil
+	return c.state.taken.add(&Message{c, msg, s}), c.status(s, 1), nil
 }
 
 // Mrecv receives m, once.
@@ -212,8 +232,42 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if !ok {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
 	}
+	m.c.state.taken.drop(m)
 	r.Note = uint32(sizeOf[T]()) + 1
 	return Request{c: m.c, r: r}
+}
+
+// A messageSet is the Messages of a rank that were not received yet.
+type messageSet struct {
+	mu  sync.Mutex // guards all
+	all []*Message
+}
+
+func (s *messageSet) add(m *Message) *Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, m)
+	return m
+}
+
+func (s *messageSet) drop(m *Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.all, m); i >= 0 {
+		s.all = slices.Delete(s.all, i, i+1)
+	}
+}
+
+// left says of the first, if there is one, that it was not received.
+func (s *messageSet) left() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return nil
+	}
+	m := s.all[0]
+	return fmt.Errorf("%w: a message of %d bytes from rank %d of %s with tag %d was taken by a probe and not received (%d in all); receive it with Mrecv",
+		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.Name(), m.status.Tag, len(s.all))
 }
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
@@ -300,7 +354,7 @@ func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null b
 		case to == AnySource:
 			err = fmt.Errorf("%w: AnySource is for receives", ErrRank)
 		default:
-			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.name, c.size-1)
+			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.Name(), c.size-1)
 		}
 		return m, false, c.fail(op, to, tag, err)
 	}
@@ -346,7 +400,7 @@ func (c *Comm) source(op string, from, tag int) (m engine.Match, null bool, err 
 	case from == ProcNull:
 		return m, true, nil
 	default:
-		err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, from, c.name, c.size-1)
+		err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, from, c.Name(), c.size-1)
 	}
 	return m, false, c.fail(op, from, tag, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 func TestRsend(t *testing.T) {
@@ -103,6 +104,99 @@ func TestImrecvFromNobody(t *testing.T) {
 		r := Imrecv(m, []int{5})
 		if s, err := r.Wait(ctx); err != nil || s != nullStatus {
 			return fmt.Errorf("Wait = %+v, %w, want %+v", s, err, nullStatus)
+		}
+		return nil
+	})
+}
+
+// A Sendrecv of which one half is wrong sends nothing, and leaves what has come to be received.
+func TestSendrecvWithAWrongHalf(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		other := 1 - c.Rank()
+		long, into := make([]int, 50_000), make([]int, 50_000)
+		if err := Send(ctx, c, []int{1}, other, 1); err != nil {
+			return err
+		}
+		if _, err := Probe(ctx, c, other, 1); err != nil {
+			return err
+		}
+		sendrecv := func(to, sendTag, from, recvTag int) error {
+			_, err := Sendrecv(ctx, c, long, to, sendTag, into, from, recvTag)
+			return err
+		}
+		for _, w := range []struct {
+			name string
+			err  error
+			want error
+		}{
+			{"a source that there is not", sendrecv(other, 2, 2, 1), ErrRank},
+			{"a wrong tag to receive", sendrecv(other, 2, other, -2), ErrTag},
+			{"a destination that there is not", sendrecv(2, 2, other, 1), ErrRank},
+			{"a wrong tag to send", sendrecv(other, -1, other, 1), ErrTag},
+			{"all wrong", sendrecv(AnySource, 2, other, -2), ErrTag},
+			{"a type to receive that does not fit", second(Sendrecv(ctx, c, long, other, 2, make([]string, 1), other, 1)), ErrType},
+			{"a type to send that does not fit", second(Sendrecv(ctx, c, make([]string, 1), other, 2, into, other, 1)), ErrType},
+			{"to replace, from a source that there is not", second(SendrecvReplace(ctx, c, long, other, 2, 2, 1)), ErrRank},
+		} {
+			if !isError(w.err, w.want) {
+				return fmt.Errorf("%s: %v, want %w", w.name, w.err, w.want)
+			}
+		}
+		if _, err := Recv(ctx, c, into, other, 1); err != nil {
+			return err
+		}
+		if err := Barrier(ctx, c); err != nil {
+			return err
+		}
+		if s, found, err := Iprobe(c, other, 2); found || err != nil {
+			return fmt.Errorf("it has sent %+v, %w", s, err)
+		}
+		return nil
+	})
+}
+
+func second(_ Status, err error) error { return err }
+
+// What cannot be received as asked for is said alike by all that receive.
+func TestReceivesOfTheWrongType(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 0 {
+			for range 4 {
+				if err := Send(ctx, c, make([]byte, 7), 1, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		short, stop := context.WithTimeout(ctx, time.Millisecond)
+		defer stop()
+		if _, _, err := RecvAlloc[string](short, c, 0, 5); !isError(err, ErrType) {
+			return fmt.Errorf("RecvAlloc of strings that nobody sends = %v, want ErrType", err)
+		}
+		if _, _, err := RecvAlloc[string](ctx, c, 0, 0); !isError(err, ErrType) {
+			return fmt.Errorf("RecvAlloc of strings = %v, want ErrType", err)
+		}
+		want := Status{Source: 0, Tag: 0, Count: 1, Bytes: 7}
+		recv := func() (Status, error) { return Recv(ctx, c, make([]int32, 5), 0, 0) }
+		wait := func() (Status, error) {
+			r := Irecv(c, make([]int32, 5), 0, 0)
+			return r.Wait(ctx)
+		}
+		mrecv := func() (Status, error) {
+			m, _, err := Mprobe(ctx, c, 0, 0)
+			if err != nil {
+				return Status{}, err
+			}
+			return Mrecv(ctx, m, make([]int32, 5))
+		}
+		alloc := func() (Status, error) {
+			_, s, err := RecvAlloc[int32](ctx, c, 0, 0)
+			return s, err
+		}
+		for i, receive := range []func() (Status, error){recv, wait, mrecv, alloc} {
+			if s, err := receive(); s != want || !isError(err, ErrCount) {
+				return fmt.Errorf("receive %d of 7 bytes as int32: %+v, %v, want %+v and ErrCount", i, s, err, want)
+			}
 		}
 		return nil
 	})

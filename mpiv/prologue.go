@@ -15,8 +15,9 @@ type prologue struct {
 	mu       sync.Mutex // guards what follows
 	comms    []*Comm    // the world and those made
 	notes    map[noteKey][]byte
-	recalled bool   // notes are those of an earlier life
-	sent     uint64 // messages that were sent for them, at least
+	calls    map[noteKey]uint32 // how often there was one, whose call is 0
+	recalled bool               // notes are those of an earlier life
+	sent     uint64             // messages that were sent for them, at least
 }
 
 // A noteKey names one thing that was agreed on in one call.
@@ -24,6 +25,7 @@ type noteKey struct {
 	context uint32
 	number  int32
 	what    noteKind
+	call    uint32 // of CreateGroup: how many had the same tag before
 }
 
 type noteKind uint8
@@ -38,14 +40,15 @@ const (
 func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error) {
 	rs := s.c.state
 	p := &rs.prologue
-	key := noteKey{s.m.Context, s.m.Tag, what}
+	if rs.state.restored.Load() {
+		return f()
+	}
 	p.mu.Lock()
+	key := p.keyLocked(noteKey{context: s.m.Context, number: s.m.Tag, what: what})
 	was, known := p.notes[key]
 	recalled := p.recalled
 	p.mu.Unlock()
 	switch {
-	case rs.state.restored:
-		return f()
 	case recalled && known:
 		return was, nil
 	case recalled:
@@ -66,9 +69,20 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	return b, err
 }
 
+// keyLocked numbers the calls of which k would be the name.
+func (p *prologue) keyLocked(k noteKey) noteKey {
+	if p.calls == nil {
+		p.calls = make(map[noteKey]uint32)
+	}
+	first := k
+	k.call = p.calls[first]
+	p.calls[first]++
+	return k
+}
+
 // made notes a Comm that was made.
 func (rs *rankState) made(c *Comm) {
-	if rs.state.restored {
+	if rs.state.restored.Load() {
 		rs.prologue.late.Add(1)
 		c.late = true
 		return

@@ -50,7 +50,10 @@ func (c *Comm) requestError(op string, odd *oddRequest, err error) error {
 	begun := ""
 	switch re.Kind {
 	case engine.KindTask:
-		return re.Err
+		if re.Lasts {
+			return c.fail(op, -1, -1, re.Err)
+		}
+		return re.Err // of the collective
 	case engine.KindSend:
 		begun = "Isend"
 	case engine.KindRecv:
@@ -170,8 +173,8 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 
 // Wait waits until the request is done, and makes r the zero Request. The
 // Status is that of a receive. If the context ends first, what can be taken
-// back is: an unmatched receive leaves no trace. With ErrProcFailedPending r stays
-// what it was.
+// back is: an unmatched receive leaves no trace. A collective goes on then, and r
+// stays what it was, as it does with ErrProcFailedPending.
 func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, &callWait) }
 
 var callWait, callWaitall, callWaitany, callTest = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}, engine.Call{Op: "Test"}
@@ -191,13 +194,17 @@ func (r *Request) waitBin(ctx context.Context, call *engine.Call, bin *engine.Bi
 	if mark := r.mark(); mark != nil {
 		call = &engine.Call{Op: call.Op, Begun: &mark.stack}
 	}
+	var s engine.Status
+	var err error
 	if span := r.c.state.span(); span.Recorded() {
-		s, err := r.c.waitRecorded(ctx, span, r.r, call, bin)
-		return r.ended(call.Op, s, err)
+		s, err = r.c.waitRecorded(ctx, span, r.r, call, bin)
+	} else {
+		s, err = r.r.WaitBin(ctx, call, bin)
 	}
-	s, err := r.r.WaitBin(ctx, call, bin)
-	if err != nil && errors.Is(err, ErrProcFailedPending) {
-		return Status{}, r.c.requestError(call.Op, r.odd, err) // it goes on
+	if err != nil {
+		if re, ok := errors.AsType[*engine.RequestError](err); ok && re.Lasts {
+			return Status{}, r.c.requestError(call.Op, r.odd, err)
+		}
 	}
 	return r.ended(call.Op, s, err)
 }
@@ -239,7 +246,7 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 		return Status{}, changed
 	}
 	if err == nil && size > 1 && s.Bytes%size != 0 {
-		err = notWhole(s, size)
+		return c.status(s, size), c.requestError(op, odd, notWhole(s, size))
 	}
 	if err != nil {
 		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {

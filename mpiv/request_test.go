@@ -2,9 +2,11 @@ package mpiv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -126,6 +128,42 @@ func TestTestallChangesNoneBeforeAllAreDone(t *testing.T) {
 			if err := Send(ctx, c, []int{v}, 0, tag); err != nil {
 				return err
 			}
+		}
+		return nil
+	})
+}
+
+// Who gives up the wait for a collective can wait for it again: it goes on.
+func TestACollectiveOutlivesItsWait(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 1 {
+			if _, err := Recv(ctx, c, []int{0}, 0, 5); err != nil {
+				return err
+			}
+			return Allreduce(ctx, c, []int{7}, []int{0}, Sum)
+		}
+		sum := []int{0}
+		rs := []Request{Iallreduce(ctx, c, []int{35}, sum, Sum)}
+		for name, wait := range map[string]func(ctx context.Context) error{
+			"Wait":    func(ctx context.Context) error { _, err := rs[0].Wait(ctx); return err },
+			"Waitall": func(ctx context.Context) error { return Waitall(ctx, rs, nil) },
+			"Waitany": func(ctx context.Context) error { _, _, err := Waitany(ctx, rs); return err },
+		} {
+			short, stop := context.WithTimeout(ctx, time.Millisecond)
+			err := wait(short)
+			stop()
+			if re, ok := errors.AsType[*RankError](err); !ok || re.Op != name || !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("%s for a collective that others have not begun = %v, want its deadline", name, err)
+			}
+			if _, done, err := rs[0].Test(); done || err != nil {
+				return fmt.Errorf("Test of it = %v, %w", done, err)
+			}
+		}
+		if err := Send(ctx, c, []int{1}, 1, 5); err != nil {
+			return err
+		}
+		if _, err := rs[0].Wait(ctx); err != nil || sum[0] != 42 {
+			return fmt.Errorf("Wait = %w with the sum %d, want 42", err, sum[0])
 		}
 		return nil
 	})

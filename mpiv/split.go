@@ -21,7 +21,7 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.derive("dup of "+c.name, id, c.group), nil
+	return c.derive("dup of "+c.Name(), id, c.group), nil
 }
 
 // Split makes a Comm of those ranks of c that give the same color, in the order
@@ -61,7 +61,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	for i, r := range members {
 		ranks[i] = c.world(r)
 	}
-	return c.derive(fmt.Sprintf("part %d of %s", color, c.name), id, groupOf(ranks, c.box.Rank())), nil
+	return c.derive(fmt.Sprintf("part %d of %s", color, c.Name()), id, groupOf(ranks, c.box.Rank())), nil
 }
 
 // Create makes a Comm of the ranks of g, which must be ranks of c. All ranks of
@@ -76,16 +76,17 @@ func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 	if err != nil || g.index(c.box.Rank()) < 0 {
 		return nil, err
 	}
-	return c.derive("group of "+c.name, id, g), nil
+	return c.derive("group of "+c.Name(), id, g), nil
 }
 
 // CreateGroup is Create that only the ranks of g call. The tag tells apart
 // calls that go on at the same time, and those that failed: after an error use
 // another.
 func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) {
-	part := c.derive(c.name, c.context, g)
+	part := c.derive(c.Name(), c.context, g)
 	s := series{c: part, ctx: ctx, call: opCreateGroup.call(),
-		m: engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)}}
+		m:     engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)},
+		freed: c.freed.Load()}
 	of := series{c: c, call: s.call} // for errors before there is a group to tell of them
 	part.freed.Store(c.freed.Load())
 	part.revoked.Store(c.revoked.Load())
@@ -102,14 +103,14 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c.derive("group of "+c.name, id, g), nil
+	return c.derive("group of "+c.Name(), id, g), nil
 }
 
 // groupOf says why g is no group of ranks of the Comm.
 func (s *series) groupOf(g Group) error {
 	for i := range g.size {
 		if w := g.at(i); s.c.group.index(w) < 0 {
-			return s.fail(fmt.Errorf("%w: rank %d of it, rank %d of the world, is not in %s", ErrGroup, i, w, s.c.name))
+			return s.fail(fmt.Errorf("%w: rank %d of it, rank %d of the world, is not in %s", ErrGroup, i, w, s.c.Name()))
 		}
 	}
 	return nil
@@ -117,7 +118,8 @@ func (s *series) groupOf(g Group) error {
 
 // derive is a Comm of g that shares the rank's state with c.
 func (c *Comm) derive(name string, id uint32, g Group) *Comm {
-	d := &Comm{box: c.box, rank: g.index(c.box.Rank()), group: g, size: g.size, name: name, context: id, state: c.state}
+	d := &Comm{box: c.box, rank: g.index(c.box.Rank()), group: g, size: g.size, context: id, state: c.state}
+	d.name.Store(&name)
 	d.odd.Store(c.state.options.Check)
 	if id != c.context {
 		c.box.NameContext(id, name)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/process"
@@ -34,7 +35,7 @@ type State struct {
 	c        *Comm // the world
 	vars     migrate.Vars
 	err      error // of Protect
-	restored bool
+	restored atomic.Bool
 	first    bool
 }
 
@@ -45,7 +46,7 @@ func (c *Comm) State() *State { return c.state.state }
 // all that it refers to it goes where the rank goes. What cannot travel is said by
 // Restore. [migrate] says what can.
 func (s *State) Protect(name string, ptr any) {
-	if s.restored {
+	if s.restored.Load() {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: %q is protected after Restore (%s)", ErrState, name, callsite.Here()))
 		return
 	}
@@ -61,11 +62,11 @@ func (s *State) Restore(ctx context.Context) error {
 	switch {
 	case s.err != nil:
 		return s.fail("Restore", s.err)
-	case s.restored:
+	case s.restored.Load():
 		return s.fail("Restore", fmt.Errorf("%w: Restore is called twice", ErrState))
 	}
 	life := rs.life
-	defer func() { s.restored = true }()
+	defer func() { s.restored.Store(true) }()
 	if life == nil || life.From == nil {
 		s.first = true
 		if sent := sentBy(s.c); sent > rs.prologue.sent {
@@ -101,13 +102,13 @@ func (s *State) First() bool { return s.first }
 func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due() }
 
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
-// pending. Mostly it does nothing, in a few nanoseconds; when the state is saved, it
-// takes as long as copying what was written to since the last time does: whole pages, of
-// slices of 1 MiB or more; all of the rest. ErrMoved: return it from run, which has begun in
-// another process by then.
+// pending, and each Message that a probe took must have been received. Mostly it does
+// nothing, in a few nanoseconds; when the state is saved, it takes as long as copying what
+// was written to since the last time does: whole pages, of slices of 1 MiB or more; all of
+// the rest. ErrMoved: return it from run, which has begun in another process by then.
 func (s *State) SafePoint(ctx context.Context) error {
 	rs, due := s.c.state, s.Due()
-	if !due && s.restored && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
+	if !due && s.restored.Load() && s.err == nil && rs.prologue.late.Load() == 0 && !rs.options.Check {
 		if rs.life != nil {
 			rs.life.Pass()
 		}
@@ -116,26 +117,34 @@ func (s *State) SafePoint(ctx context.Context) error {
 	if rs.moved() {
 		return ErrMoved
 	}
-	if err := s.wrong(); err != nil {
+	agreeing := rs.agreeing.left() > 0
+	if err := s.wrong(agreeing); err != nil {
 		return s.fail("SafePoint", err)
 	}
-	if !due {
+	if !due || agreeing { // then a later one does what is due
 		return nil
 	}
 	return s.safePoint(ctx, rs.life)
 }
 
-// wrong tells what the program has done that it must not before a safe point.
-func (s *State) wrong() error {
+// wrong tells what the program has done that it must not before a safe point. agreeing:
+// messages of agreements are under way, of which the program knows nothing.
+func (s *State) wrong(agreeing bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case !s.restored:
+	case !s.restored.Load():
 		return fmt.Errorf("%w: call Restore before it", ErrState)
 	case s.c.state.prologue.late.Load() > 0:
 		return fmt.Errorf("%w: a communicator was made after Restore, and would be lost; make it before, or Free it", ErrState)
 	}
-	if err := s.c.box.Idle(); err != nil {
+	if err := s.c.state.taken.left(); err != nil {
+		return err
+	}
+	if n := s.c.state.buffered.left(); n > 0 {
+		return fmt.Errorf("%w: %d messages of Bsend are under way; BufferDetach waits for them", ErrState, n)
+	}
+	if err := s.c.box.Idle(); err != nil && !agreeing {
 		return fmt.Errorf("%w: %w", ErrState, err)
 	}
 	return nil
@@ -182,7 +191,7 @@ func (rs *rankState) moved() bool {
 }
 
 func (s *State) fail(op string, err error) error {
-	return &RankError{Op: op, Comm: s.c.name, Rank: s.c.rank, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
+	return &RankError{Op: op, Comm: s.c.Name(), Rank: s.c.rank, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
 }
 
 // sentBy is how many messages the rank of c has sent.
@@ -202,12 +211,27 @@ type ledger struct {
 }
 
 // A commLedger is how far the rank is on a Comm that it made.
-type commLedger struct{ Context, Series uint32 }
+type commLedger struct {
+	Context, Series uint32
+	Agreed          agreeLedger
+}
+
+// An agreeLedger is how far it is with the agreements on a Comm.
+type agreeLedger struct {
+	Number uint32
+	Early  []earlyLedger `json:",omitempty"`
+}
+
+type earlyLedger struct {
+	From    int
+	Message []byte
+}
 
 type noteLedger struct {
 	Context uint32
 	Number  int32
 	What    noteKind
+	Call    uint32
 	Text    []byte
 }
 
@@ -217,10 +241,10 @@ func (rs *rankState) extra() ([]byte, error) {
 	defer p.mu.Unlock()
 	l := ledger{Contexts: rs.contexts.Load()}
 	for _, c := range p.comms {
-		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load()})
+		l.Comms = append(l.Comms, commLedger{c.context, c.series.Load(), c.agreements.ledger()})
 	}
 	for k, text := range p.notes {
-		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, text})
+		l.Notes = append(l.Notes, noteLedger{k.context, k.number, k.what, k.call, text})
 	}
 	return json.Marshal(l)
 }
@@ -234,7 +258,7 @@ func (rs *rankState) recall(extra []byte) error {
 	p := &rs.prologue
 	p.recalled, p.notes = true, make(map[noteKey][]byte)
 	for _, n := range l.Notes {
-		p.notes[noteKey{n.Context, n.Number, n.What}] = n.Text
+		p.notes[noteKey{n.Context, n.Number, n.What, n.Call}] = n.Text
 	}
 	return nil
 }
@@ -251,12 +275,15 @@ func (rs *rankState) resume(extra []byte) error {
 	if len(l.Comms) != len(p.comms) {
 		return fmt.Errorf("%w: %d communicators were made before Restore here, %d where the rank was before", ErrState, len(p.comms)-1, len(l.Comms)-1)
 	}
-	series := make(map[uint32]uint32)
+	was := make(map[uint32]commLedger)
 	for _, c := range l.Comms {
-		series[c.Context] = c.Series
+		was[c.Context] = c
 	}
 	for _, c := range p.comms {
-		c.series.Store(series[c.context])
+		c.series.Store(was[c.context].Series)
+		if err := c.agreements.resume(was[c.context].Agreed, c.size); err != nil {
+			return err
+		}
 	}
 	rs.contexts.Store(l.Contexts)
 	p.recalled = false

@@ -2,9 +2,12 @@ package mpiv
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/agree"
 )
 
 func TestWrongUsesOfAState(t *testing.T) {
@@ -25,6 +28,16 @@ func TestWrongUsesOfAState(t *testing.T) {
 			return nil
 		}
 	}
+	bsend := func(ctx context.Context, c *Comm) error {
+		if err := BufferAttach(c, 1<<20); err != nil {
+			return err
+		}
+		return Bsend(ctx, c, make([]byte, 300_000), c.Rank(), 5)
+	}
+	mprobe := func(ctx context.Context, c *Comm) error {
+		_, _, err := Mprobe(ctx, c, AnySource, 5)
+		return err
+	}
 	send := func(ctx context.Context, c *Comm) error { return Send(ctx, c, []int{1}, c.Rank(), 5) }
 
 	for _, c := range []struct {
@@ -38,6 +51,8 @@ func TestWrongUsesOfAState(t *testing.T) {
 		{"a communicator after Restore", []step{restore, dup, safePoint}, "a communicator was made after Restore, and would be lost; make it before, or Free it"},
 		{"a message before Restore", []step{send, restore}, "1 messages were sent before Restore beside those that make communicators; send them after it, where First is true"},
 		{"a pending request", []step{restore, irecv, safePoint}, "a receive from rank 0 with tag 5 is pending or was not waited for (1 in all)"},
+		{"a Bsend under way", []step{restore, bsend, safePoint}, "1 messages of Bsend are under way; BufferDetach waits for them"},
+		{"a Message that was not received", []step{restore, send, mprobe, safePoint}, "a message of 8 bytes from rank 0 of world with tag 5 was taken by a probe and not received (1 in all); receive it with Mrecv"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Run(t.Context(), 1, Options{Check: true}, func(ctx context.Context, world *Comm) error {
@@ -107,5 +122,136 @@ func TestARankThatBegins(t *testing.T) {
 		require.NoError(t, late.Free())
 		require.NoError(t, s.SafePoint(ctx), "what was made late is free")
 		return nil
+	})
+}
+
+// goesOn is the world of c's rank where it goes on, as in another process, from a safe point
+// here: of what the library knew it has what was noted. It makes communicators as before.
+func goesOn(c *Comm, prologue func(world *Comm) error) (*Comm, error) {
+	if err := c.State().SafePoint(context.Background()); err != nil {
+		return nil, err
+	}
+	noted, err := c.state.extra()
+	if err != nil {
+		return nil, err
+	}
+	world := worldOf(c.box, c.state.options, nil)
+	if err := world.state.recall(noted); err != nil {
+		return nil, err
+	}
+	if err := prologue(world); err != nil {
+		return nil, err
+	}
+	world.State().restored.Store(true)
+	return world, world.state.resume(noted)
+}
+
+func TestAgreementsGoOn(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		world.state.options.Check = true // safe points look
+		if err := world.State().Restore(ctx); err != nil {
+			return err
+		}
+		for i := range 20 {
+			flag, err := world.Agree(ctx, uint64(i)<<8|1<<world.Rank())
+			if err != nil {
+				return err
+			}
+			if flag != uint64(i)<<8 {
+				return fmt.Errorf("agreement %d = %x", i, flag)
+			}
+			if err := world.State().SafePoint(ctx); err != nil {
+				return err
+			}
+			if i%5 == world.Rank() {
+				if world, err = goesOn(world, func(*Comm) error { return nil }); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func TestWhatHasComeOfTheNextAgreementGoesOn(t *testing.T) {
+	a := agreements{number: 7, early: []earlyAgree{
+		{8, 1, agree.Message{Kind: agree.Contribute, Accepted: -1, Value: agree.Value{Flag: 5, Failed: agree.NewSet(3), Acked: agree.NewSet(3), Quit: agree.NewSet(3)}}},
+		{8, 2, agree.Message{Kind: agree.Quit}},
+	}}
+	var b agreements
+	require.NoError(t, b.resume(a.ledger(), 3))
+	require.Equal(t, a.number, b.number)
+	require.Equal(t, a.early, b.early)
+}
+
+// TestGroupsOfOneTagGoOn: one is made after the other.
+func TestGroupsOfOneTagGoOn(t *testing.T) {
+	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		var made [3]*Comm
+		prologue := func(world *Comm) error {
+			for i := range made {
+				c, err := CreateGroup(ctx, world, world.Group(), i/2)
+				if err != nil {
+					return err
+				}
+				made[i] = c
+			}
+			return nil
+		}
+		if err := prologue(world); err != nil {
+			return err
+		}
+		if err := world.State().Restore(ctx); err != nil {
+			return err
+		}
+		before := made
+		if world.Rank() == 1 {
+			if _, err := goesOn(world, prologue); err != nil {
+				return err
+			}
+		}
+		for i, c := range made {
+			if c.context != before[i].context {
+				return fmt.Errorf("group %d has context %d where its rank goes on, and had %d", i, c.context, before[i].context)
+			}
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestSafePointAfterAMessageWasReceived(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		c.state.options.Check = true // safe points look
+		if err := c.State().Restore(ctx); err != nil {
+			return err
+		}
+		for range 3 {
+			if err := Send(ctx, c, []int{1}, 0, 5); err != nil {
+				return err
+			}
+		}
+		first, _, err := Mprobe(ctx, c, 0, 5)
+		if err != nil {
+			return err
+		}
+		second, _, err := Improbe(c, 0, 5)
+		if err != nil {
+			return err
+		}
+		if _, _, err := RecvAlloc[int](ctx, c, 0, 5); err != nil {
+			return err
+		}
+		for _, m := range []*Message{second, first} {
+			if err := c.State().SafePoint(ctx); !isError(err, ErrState) {
+				return fmt.Errorf("SafePoint while a Message was not received = %v, want ErrState", err)
+			}
+			if _, err := Mrecv(ctx, m, []int{0}); err != nil {
+				return err
+			}
+		}
+		return c.State().SafePoint(ctx)
 	})
 }

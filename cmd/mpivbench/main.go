@@ -48,12 +48,12 @@ func main() {
 		os.Exit(codeUsage)
 	}
 	o.agent = agentDir()
-	mpiv.Main(func(_ context.Context, world *mpiv.Comm) error {
+	mpiv.Main(func(ctx context.Context, world *mpiv.Comm) error {
 		stop, err := o.startProfile()
 		if err != nil {
 			return err
 		}
 		defer stop()
-		return o.bench(context.Background(), world, time.Since(start), os.Stdout)
+		return o.bench(ctx, world, time.Since(start), os.Stdout)
 	}, networks()...)
 }

@@ -27,8 +27,8 @@ func (r Request) finished() bool { return r.op.now() != r.use }
 
 // Wait waits until r is done and tells how it ended. If the context ends first,
 // a receive that is not matched and a send that is not received are taken back
-// and leave no trace; what is too late for that is waited for. Errors are
-// *RequestErrors.
+// and leave no trace; what is too late for that is waited for. A task goes on. Errors
+// are *RequestErrors.
 func (r Request) Wait(ctx context.Context, c *Call) (Status, error) {
 	var bin Bin
 	s, err := r.WaitBin(ctx, c, &bin)
@@ -73,17 +73,21 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 // awaited ends WaitBin when await has answered err.
 func (r Request) awaited(c *Call, err error, bin *Bin) (Status, error) {
 	o := r.op
-	if err != nil && err != ErrProcFailedPending && o.box.e.err() == nil {
+	alive := err != nil && o.box.e.err() == nil
+	lasts := err == ErrProcFailedPending || alive && o.kind == KindTask
+	if alive && !lasts {
 		err = r.takeBack(c, err)
 	}
 	switch {
-	case err == nil, err == ErrProcFailedPending && r.finished():
+	case err == nil, lasts && r.finished():
 		if s, ok := r.Take(bin); ok {
 			return s, nil
 		}
 		return r.ended(bin)
-	case err == ErrProcFailedPending: // it is under way yet
-		return Status{}, r.failed(err)
+	case lasts:
+		e := r.failed(err)
+		e.Lasts = true
+		return Status{}, e
 	}
 	err = r.failed(err)
 	if r.finished() { // it was taken back
@@ -115,12 +119,13 @@ type RequestError struct {
 	Kind  Kind // 0: that is not known any more, as the request is stale
 	Match Match
 	Err   error
+	Lasts bool // it is under way yet, and can be waited for again
 }
 
 func (e *RequestError) Error() string { return e.Err.Error() }
 func (e *RequestError) Unwrap() error { return e.Err }
 
-func (r Request) failed(err error) error {
+func (r Request) failed(err error) *RequestError {
 	e, o := &RequestError{Err: err}, r.op
 	o.box.mu.Lock() // r may be stale, and o about to be used for something else
 	defer o.box.mu.Unlock()
