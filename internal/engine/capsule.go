@@ -141,7 +141,6 @@ func (b *Box) captureStream(s *stream) StreamState {
 func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*Box, error) {
 	e.enter()
 	defer e.leave()
-	p := &e.peers[c.Rank]
 	switch {
 	case int(c.Rank) >= e.size:
 		return nil, fmt.Errorf("adopt rank %d: the world has %d", c.Rank, e.size)
@@ -173,6 +172,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 		b.revoke(r.Base, r.By)
 	}
 	e.boxes.Store(&[]*Box{b})
+	p := &e.peers[c.Rank]
 	p.was(p.link.Load())
 	p.box.Store(b)
 	p.link.Store(nil)

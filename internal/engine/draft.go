@@ -41,6 +41,8 @@ func (b *Box) Draft() (*Draft, Covers, error) {
 // Logged is what the log would have if the draft were finished now, by receiver. It is
 // appended to all.
 func (d *Draft) Logged(all []LoggedTo) []LoggedTo {
+	d.box.e.enter()
+	defer d.box.e.leave() // a rank that leaves this process meanwhile would have no stream to look at
 	for i := range d.c.Streams {
 		st := &d.c.Streams[i]
 		s := d.box.streams.at(st.Peer)

@@ -45,8 +45,9 @@ func sumOf(h *wire.Header, body []byte) uint32 {
 
 // sums is those of the last messages of a stream, by number. 0: not known.
 type sums struct {
-	ring []uint32
-	last uint64 // the newest
+	ring  []uint32
+	first uint64 // the oldest that was ever added; 0: none was
+	last  uint64 // the newest
 }
 
 // sumsMost is how many are remembered of a stream.
@@ -54,7 +55,10 @@ const sumsMost = 1 << 16
 
 // add notes that of message seq, which follows the last.
 func (s *sums) add(seq uint64, sum uint32) {
-	if n := uint64(len(s.ring)); seq >= n && n < sumsMost {
+	if s.first == 0 {
+		s.first = seq
+	}
+	if n := uint64(len(s.ring)); seq-s.first >= n && n < sumsMost {
 		ring := make([]uint32, max(64, 2*n))
 		for i := s.last - min(s.last, n-1); i <= s.last && n > 0; i++ {
 			ring[i%uint64(len(ring))] = s.ring[i%n]

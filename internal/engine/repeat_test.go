@@ -23,5 +23,6 @@ func TestSumsAreThoseOfTheirMessages(t *testing.T) {
 			require.Equal(t, uint32(seq), s.at(seq))
 		}
 		require.Greater(t, known, 300*200/2)
+		require.Len(t, s.ring, 512, "it grows with what it holds")
 	}
 }

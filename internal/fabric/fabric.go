@@ -148,11 +148,12 @@ func (f *Fabric) Meet(process int, addrs []Addr) {
 	if was := f.pairs[process]; was != nil && (was.fenced || len(was.addrs) > 0) {
 		return
 	}
-	p := newPair(f, process, addrs)
-	if was := f.pairs[process]; was != nil {
-		p.generation, p.firm = was.generation, was.firm
-	}
+	p, was := newPair(f, process, addrs), f.pairs[process]
 	f.pairs[process] = p
+	if was != nil && was.generation > 0 { // it has dialed this process before
+		p.attached(p.find(was.guest.over, was.guest.peer), was.generation, false)
+		p.firm = p.firm || was.firm
+	}
 	f.look()
 }
 
@@ -283,6 +284,9 @@ func (f *Fabric) welcome(n *Network, conn transport.Conn) {
 	if p == nil { // one that was started later, and has heard of this one first
 		p = newPair(f, g.Process(), nil)
 		f.pairs[g.Process()] = p
+	}
+	if !p.known() {
+		p.guest = guest{n, conn.Peer()}
 	}
 	p.attached(p.find(n, conn.Peer()), g.Generation(), false)
 }

@@ -213,3 +213,24 @@ func bigOverCut(t *testing.T, w *world, san *trip, from int, healed time.Duratio
 	t.Logf("cut after %d MB of %d and %v; both ends on the LAN after %v (%s), back %v after the SAN was; %d small messages, longest pause %v, from %v on; the LAN takes %.0f MB/s",
 		tripAfter>>20, len(big)>>20, cut, left, why, back, count, longest, at, w.link(from, to).Candidates[1].Rate/1e6)
 }
+
+// A process that has dialed this one before it was known where it is has another path, too, when
+// that is known: what was begun over one that breaks goes on over it.
+func TestAPairThatMeetsLateFailsOver(t *testing.T) {
+	nets := newMems(topology.SAN, topology.LAN)
+	w := newWorld(t, 2, func(p int) site {
+		s := nets.site(t, p, plain)
+		if p == 0 {
+			s.unmet = []int{1}
+		}
+		return s
+	})
+	w.say(1, 0)
+	time.Sleep(100 * time.Millisecond) // until it has taken note of that
+	require.Equal(t, -1, w.link(0, 1).InUse, "it is not known where that is")
+	w.fabrics[0].Meet(1, w.fabrics[1].Addrs())
+	require.Eventually(t, func() bool { return w.link(0, 1).InUse >= 0 }, 5*time.Second, time.Millisecond)
+	nets[topology.SAN].Pull()
+	defer nets[topology.SAN].Plug()
+	w.say(0, 1)
+}

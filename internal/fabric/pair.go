@@ -44,7 +44,14 @@ type pair struct {
 	generation uint32 // of what the policy knows to be attached
 	firm       bool   //   and that it is not to be replaced
 	fenced     bool
+	guest      guest // what it dialed last, before it was known where it is
 	reading
+}
+
+// A guest is a process that has dialed this one.
+type guest struct {
+	over *Network
+	peer transport.Addr
 }
 
 // A reading is what was last seen of the connection in use.
@@ -152,7 +159,7 @@ func (p *pair) attached(path int, generation uint32, dialed bool) {
 
 // step has the policy decide, and does it.
 func (p *pair) step(now time.Time, in paths.Input) {
-	if p.f.ctx.Err() != nil {
+	if p.f.ctx.Err() != nil || p.fenced { // whose attempts are dropped
 		return
 	}
 	for _, a := range p.policy.Step(now, in) {

@@ -135,24 +135,21 @@ func (l *Life) endAhead() {
 
 // follow has what is new of segments take the place of those that went ahead: it is in
 // parts, which come after the first ones.
-func (v *vanguard) follow(segments, parts [][]byte) (patches []patch, err error) {
+func (v *vanguard) follow(segments, parts [][]byte) (patches []patch) {
 	for i, s := range segments {
 		for k, piece := range v.pieces {
 			if len(s) != len(piece) || unsafe.SliceData(s) != unsafe.SliceData(piece) {
 				continue
 			}
 			ranges, err := v.book.Written(piece)
-			if err != nil {
-				return nil, err
-			}
-			if len(ranges) > patchMost || dirty.Total(ranges) > len(s)/2 {
+			if err != nil || len(ranges) > patchMost || dirty.Total(ranges) > len(s)/2 {
 				continue // all of it comes once more
 			}
 			patches = append(patches, patch{Segment: i, Piece: k, Ranges: ranges})
 			parts[firstParts+i] = gather(s, ranges)
 		}
 	}
-	return patches, nil
+	return patches
 }
 
 // gather is the bytes of s in ranges.

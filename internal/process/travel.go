@@ -132,9 +132,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 		}
 	}
 	if v := l.ahead; v != nil && !v.failed {
-		if g.Patches, err = v.follow(image.Segments, parts); err != nil {
-			return fmt.Errorf("%w, and its state has not arrived: %w", ErrLeft, err)
-		}
+		g.Patches = v.follow(image.Segments, parts)
 	}
 	for _, part := range parts {
 		g.Lengths = append(g.Lengths, int64(len(part)))
@@ -196,8 +194,10 @@ func (m *moves) receive() {
 		if _, err := r.Wait(m.ctx, moveCall); err != nil {
 			return
 		}
-		if err := m.take(st.Source, first); err != nil {
-			m.p.engine.Fail(fmt.Errorf("take a rank from process %d: %w", int(st.Source)-m.p.engine.Size(), err))
+		if rank, err := m.take(st.Source, first); err != nil {
+			err = fmt.Errorf("take it from process %d: %w", int(st.Source)-m.p.engine.Size(), err)
+			m.p.agent.Send(control.Message{Failed: &control.Failed{Rank: rank, Code: 1, Error: err.Error()}}) // it is nowhere
+			m.p.engine.Fail(err)
 			return
 		}
 	}
@@ -230,31 +230,31 @@ func waitFor(ctx context.Context, requests []engine.Request) (err error) {
 }
 
 // take adopts the rank that first is about.
-func (m *moves) take(from topology.Rank, first []byte) error {
+func (m *moves) take(from topology.Rank, first []byte) (rank int, err error) {
 	came := time.Now()
 	var g luggage
 	parts, err := g.unpack(first)
 	if err != nil {
-		return err
+		return g.Rank, err
 	}
 	if g.Ahead {
 		m.takeAhead(from, g)
-		return nil
+		return g.Rank, nil
 	}
 	ahead := m.came(g)
 	c, err := engine.ParseCapsule(parts[0])
 	if err != nil {
-		return err
+		return g.Rank, err
 	}
 	if int(c.Rank) != g.Rank {
-		return fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
+		return g.Rank, fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
 	}
 	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
 	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
-		return err
+		return g.Rank, err
 	}
 	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
-		return err
+		return g.Rank, err
 	}
 	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), came: came, fill: func(ctx context.Context, segments [][]byte) error {
 		return m.fill(ctx, from, g, ahead, segments, parts[firstParts:])
@@ -267,7 +267,7 @@ func (m *moves) take(from topology.Rank, first []byte) error {
 	m.p.live(l)
 	runtime.Gosched() // it begins before the agent is told
 	m.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: g.Rank, Epoch: g.Epoch, Saved: g.Saved}})
-	return nil
+	return g.Rank, nil
 }
 
 // fill has the segments of the state received, or takes them from those that have
