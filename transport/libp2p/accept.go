@@ -15,6 +15,9 @@ import (
 // protocolID names the protocol of a lane, and of a Hello without lanes.
 const protocolID = "/mpiv/1"
 
+// grace is how long a guest is left alone when others wait for its place.
+const grace = 100 * time.Millisecond
+
 // joining is the ID of a Hello that asks for no connection: its sender only
 // shows that it belongs to the job.
 var joining [16]byte
@@ -31,6 +34,12 @@ type half struct {
 	met    chan struct{} // closed when the other lane took the stream over
 }
 
+// A guest is a connection that came from a peer that nobody knows yet.
+type guest struct {
+	since time.Time
+	late  *time.Timer
+}
+
 // watch sees connections of the host come and go.
 type watch Endpoint
 
@@ -38,7 +47,8 @@ func (w *watch) Listen(network.Network, ma.Multiaddr)      {}
 func (w *watch) ListenClose(network.Network, ma.Multiaddr) {}
 
 // Connected gives a peer that nobody knows its time to show that it belongs to
-// the job.
+// the job. If there is no room it takes the place of the oldest guest, so that those
+// who are silent do not keep others out.
 func (w *watch) Connected(_ network.Network, c network.Conn) {
 	e := (*Endpoint)(w)
 	e.mu.Lock()
@@ -47,16 +57,33 @@ func (w *watch) Connected(_ network.Network, c network.Conn) {
 		return
 	}
 	if len(e.guests) >= e.opt.Handshakes {
+		oldest := e.oldestGuestLocked()
+		if time.Since(e.guests[oldest].since) < grace {
+			oldest = c
+		}
+		e.leaveLocked(oldest)
 		e.strangers.Add(1)
-		go c.Close() // ends by itself; it must not be called from here
-		return
+		go oldest.Close() // ends by itself; it must not be called from here
+		if oldest == c {
+			return
+		}
 	}
-	e.guests[c] = time.AfterFunc(e.opt.Patience, func() {
+	e.guests[c] = guest{since: time.Now(), late: time.AfterFunc(e.opt.Patience, func() {
 		if e.leave(c) {
 			e.strangers.Add(1)
 			c.Close()
 		}
-	})
+	})}
+}
+
+// oldestGuestLocked needs a guest.
+func (e *Endpoint) oldestGuestLocked() (oldest network.Conn) {
+	for c, g := range e.guests {
+		if oldest == nil || g.since.Before(e.guests[oldest].since) {
+			oldest = c
+		}
+	}
+	return oldest
 }
 
 func (w *watch) Disconnected(n network.Network, c network.Conn) {
@@ -75,9 +102,13 @@ func (w *watch) Disconnected(n network.Network, c network.Conn) {
 func (e *Endpoint) leave(c network.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	late, ok := e.guests[c]
+	return e.leaveLocked(c)
+}
+
+func (e *Endpoint) leaveLocked(c network.Conn) bool {
+	g, ok := e.guests[c]
 	if ok {
-		late.Stop()
+		g.late.Stop()
 		delete(e.guests, c)
 	}
 	return ok && !e.ended
@@ -88,10 +119,9 @@ func (e *Endpoint) join(id peer.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.members[id] = struct{}{}
-	for c, late := range e.guests {
+	for c := range e.guests {
 		if c.RemotePeer() == id {
-			late.Stop()
-			delete(e.guests, c)
+			e.leaveLocked(c)
 		}
 	}
 }

@@ -82,7 +82,9 @@ type Options struct {
 	// Relay makes this endpoint relay between members of its job.
 	Relay bool
 	// Handshakes is how many peers may be connected that have not shown that
-	// they belong to the job. Zero means 128.
+	// they belong to the job. When they are so many, the next takes the place of
+	// the one that has been there the longest, if that has had 100 ms. Zero means
+	// 128.
 	Handshakes int
 	// Patience is how long they have for that. Zero means 5 s.
 	Patience time.Duration
@@ -129,7 +131,7 @@ type Endpoint struct {
 	addr    transport.Addr
 	open    map[*streams.Conn]struct{}
 	members map[peer.ID]struct{} // connected, and known to belong to the job
-	guests  map[network.Conn]*time.Timer
+	guests  map[network.Conn]guest
 	halves  map[halfKey]*half
 }
 
@@ -150,7 +152,7 @@ func listen(ctx context.Context, o Options) (_ *Endpoint, err error) {
 		seats:   make(chan struct{}, backlogLen),
 		open:    make(map[*streams.Conn]struct{}),
 		members: make(map[peer.ID]struct{}),
-		guests:  make(map[network.Conn]*time.Timer),
+		guests:  make(map[network.Conn]guest),
 		halves:  make(map[halfKey]*half),
 	}
 	if o.Address == "" && len(o.Relays) == 0 {
@@ -266,8 +268,8 @@ func (e *Endpoint) Close() error {
 	for c := range e.open {
 		toClose = append(toClose, c)
 	}
-	for _, late := range e.guests {
-		late.Stop()
+	for _, g := range e.guests {
+		g.late.Stop()
 	}
 	e.mu.Unlock()
 	var err error

@@ -105,6 +105,17 @@ func TestWhoIsSilentIsSentAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestWhoIsSilentKeepsNobodyOut(t *testing.T) {
+	e := listen(t, libp2p.Options{Patience: time.Minute, Handshakes: 4})
+	for range 4 {
+		knock(t, e)
+	}
+	time.Sleep(110 * time.Millisecond) // so that all have had their time
+	_, err := listen(t, libp2p.Options{}).Dial(t.Context(), e.Addr())
+	require.NoError(t, err)
+	require.NotZero(t, e.Strangers())
+}
+
 func TestALieAboutALengthBreaksTheConnection(t *testing.T) {
 	e := listen(t, libp2p.Options{})
 	h, id := knock(t, e)
