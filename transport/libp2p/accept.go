@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/mpiv/mpiv/transport"
@@ -17,6 +18,11 @@ const protocolID = "/mpiv/1"
 
 // grace is how long a guest is left alone when others wait for its place.
 const grace = 100 * time.Millisecond
+
+// knocksMost is how many streams a peer may have in their handshake that has not
+// shown that it belongs to the job: those of four connections that it opens at a time.
+// streamsMost is how many it may have of all protocols, begun or not.
+const knocksMost, streamsMost = 8, 16
 
 // joining is the ID of a Hello that asks for no connection: its sender only
 // shows that it belongs to the job.
@@ -114,8 +120,14 @@ func (e *Endpoint) leaveLocked(c network.Conn) bool {
 	return ok && !e.ended
 }
 
-// join notes that a peer belongs to the job.
+// join notes that a peer belongs to the job: it may open as many streams as it likes.
 func (e *Endpoint) join(id peer.ID) {
+	if !e.member(id) {
+		e.host.Network().ResourceManager().ViewPeer(id, func(p network.PeerScope) error {
+			p.(rcmgr.ResourceScopeLimiter).SetLimit(unlimited.GetPeerLimits(id))
+			return nil
+		})
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.members[id] = struct{}{}
@@ -135,24 +147,38 @@ func (e *Endpoint) member(id peer.ID) bool {
 
 // knock takes a stream that a peer opened.
 func (e *Endpoint) knock(s network.Stream) {
+	id := s.Conn().RemotePeer()
 	e.mu.Lock()
 	if e.ended {
 		e.mu.Unlock()
 		s.Reset()
 		return
 	}
+	_, member := e.members[id]
+	welcome := member || e.knocks[id] < knocksMost
+	e.knocks[id]++
 	e.running.Add(1)
 	e.mu.Unlock()
 	defer e.running.Done()
+	defer e.knocked(id)
 	ctx, stop := context.WithTimeout(e.life, e.opt.Patience)
 	defer stop()
-	if !e.greet(ctx, s) {
+	if !welcome || !e.greet(ctx, s) {
 		s.Reset()
 		e.strangers.Add(1)
-		if !e.member(s.Conn().RemotePeer()) {
+		if !e.member(id) {
 			e.leave(s.Conn())
 			s.Conn().Close()
 		}
+	}
+}
+
+// knocked notes that one of a peer's handshakes has ended.
+func (e *Endpoint) knocked(id peer.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.knocks[id]--; e.knocks[id] == 0 {
+		delete(e.knocks, id)
 	}
 }
 

@@ -132,8 +132,11 @@ type Endpoint struct {
 	open    map[*streams.Conn]struct{}
 	members map[peer.ID]struct{} // connected, and known to belong to the job
 	guests  map[network.Conn]guest
+	knocks  map[peer.ID]int // streams in their handshake
 	halves  map[halfKey]*half
 }
+
+var unlimited = rcmgr.NewFixedLimiter(rcmgr.InfiniteLimits)
 
 // Listen makes an endpoint. When it returns, the endpoint has a place on each
 // relay.
@@ -153,6 +156,7 @@ func listen(ctx context.Context, o Options) (_ *Endpoint, err error) {
 		open:    make(map[*streams.Conn]struct{}),
 		members: make(map[peer.ID]struct{}),
 		guests:  make(map[network.Conn]guest),
+		knocks:  make(map[peer.ID]int),
 		halves:  make(map[halfKey]*half),
 	}
 	if o.Address == "" && len(o.Relays) == 0 {
@@ -208,11 +212,16 @@ func (e *Endpoint) hostOptions() ([]p2p.Option, error) {
 		return nil, err
 	}
 	e.cert = cert
-	// What a peer may cost before it has shown its key, libp2p bounds; after
-	// that, this package does.
-	limits := rcmgr.PartialLimitConfig{Transient: rcmgr.ResourceLimits{
-		ConnsInbound: rcmgr.LimitVal(e.opt.Handshakes), FD: rcmgr.LimitVal(2 * e.opt.Handshakes), Memory: 64 << 20,
-	}}
+	// What a peer may cost before it has shown its key, and how many streams it may
+	// open before it has shown that it belongs to the job, libp2p bounds; the rest
+	// this package does. Of the streams that have no protocol yet half are for members.
+	limits := rcmgr.PartialLimitConfig{
+		Transient: rcmgr.ResourceLimits{
+			ConnsInbound: rcmgr.LimitVal(e.opt.Handshakes), FD: rcmgr.LimitVal(2 * e.opt.Handshakes), Memory: 64 << 20,
+			StreamsInbound: rcmgr.LimitVal(2 * streamsMost * e.opt.Handshakes),
+		},
+		PeerDefault: rcmgr.ResourceLimits{StreamsInbound: streamsMost},
+	}
 	many := []rcmgr.ConnLimitPerSubnet{{PrefixLength: 0, ConnCount: 1 << 20}} // a host has many processes
 	resources, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.Build(rcmgr.InfiniteLimits)),
 		rcmgr.WithLimitPerSubnet(many, many), rcmgr.WithMetricsDisabled())
