@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/mpiv/mpiv/transport"
@@ -14,6 +15,14 @@ import (
 
 // protocolID names the protocol of a lane, and of a Hello without lanes.
 const protocolID = "/mpiv/1"
+
+// grace is how long a guest is left alone when others wait for its place.
+const grace = 100 * time.Millisecond
+
+// knocksMost is how many streams a peer may have in their handshake that has not
+// shown that it belongs to the job: those of four connections that it opens at a time.
+// streamsMost is how many it may have of all protocols, begun or not.
+const knocksMost, streamsMost = 8, 16
 
 // joining is the ID of a Hello that asks for no connection: its sender only
 // shows that it belongs to the job.
@@ -31,6 +40,12 @@ type half struct {
 	met    chan struct{} // closed when the other lane took the stream over
 }
 
+// A guest is a connection that came from a peer that nobody knows yet.
+type guest struct {
+	since time.Time
+	late  *time.Timer
+}
+
 // watch sees connections of the host come and go.
 type watch Endpoint
 
@@ -38,7 +53,8 @@ func (w *watch) Listen(network.Network, ma.Multiaddr)      {}
 func (w *watch) ListenClose(network.Network, ma.Multiaddr) {}
 
 // Connected gives a peer that nobody knows its time to show that it belongs to
-// the job.
+// the job. If there is no room it takes the place of the oldest guest, so that those
+// who are silent do not keep others out.
 func (w *watch) Connected(_ network.Network, c network.Conn) {
 	e := (*Endpoint)(w)
 	e.mu.Lock()
@@ -47,16 +63,33 @@ func (w *watch) Connected(_ network.Network, c network.Conn) {
 		return
 	}
 	if len(e.guests) >= e.opt.Handshakes {
+		oldest := e.oldestGuestLocked()
+		if time.Since(e.guests[oldest].since) < grace {
+			oldest = c
+		}
+		e.leaveLocked(oldest)
 		e.strangers.Add(1)
-		go c.Close() // ends by itself; it must not be called from here
-		return
+		go oldest.Close() // ends by itself; it must not be called from here
+		if oldest == c {
+			return
+		}
 	}
-	e.guests[c] = time.AfterFunc(e.opt.Patience, func() {
+	e.guests[c] = guest{since: time.Now(), late: time.AfterFunc(e.opt.Patience, func() {
 		if e.leave(c) {
 			e.strangers.Add(1)
 			c.Close()
 		}
-	})
+	})}
+}
+
+// oldestGuestLocked needs a guest.
+func (e *Endpoint) oldestGuestLocked() (oldest network.Conn) {
+	for c, g := range e.guests {
+		if oldest == nil || g.since.Before(e.guests[oldest].since) {
+			oldest = c
+		}
+	}
+	return oldest
 }
 
 func (w *watch) Disconnected(n network.Network, c network.Conn) {
@@ -75,23 +108,32 @@ func (w *watch) Disconnected(n network.Network, c network.Conn) {
 func (e *Endpoint) leave(c network.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	late, ok := e.guests[c]
+	return e.leaveLocked(c)
+}
+
+func (e *Endpoint) leaveLocked(c network.Conn) bool {
+	g, ok := e.guests[c]
 	if ok {
-		late.Stop()
+		g.late.Stop()
 		delete(e.guests, c)
 	}
 	return ok && !e.ended
 }
 
-// join notes that a peer belongs to the job.
+// join notes that a peer belongs to the job: it may open as many streams as it likes.
 func (e *Endpoint) join(id peer.ID) {
+	if !e.member(id) {
+		e.host.Network().ResourceManager().ViewPeer(id, func(p network.PeerScope) error {
+			p.(rcmgr.ResourceScopeLimiter).SetLimit(unlimited.GetPeerLimits(id))
+			return nil
+		})
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.members[id] = struct{}{}
-	for c, late := range e.guests {
+	for c := range e.guests {
 		if c.RemotePeer() == id {
-			late.Stop()
-			delete(e.guests, c)
+			e.leaveLocked(c)
 		}
 	}
 }
@@ -105,24 +147,38 @@ func (e *Endpoint) member(id peer.ID) bool {
 
 // knock takes a stream that a peer opened.
 func (e *Endpoint) knock(s network.Stream) {
+	id := s.Conn().RemotePeer()
 	e.mu.Lock()
 	if e.ended {
 		e.mu.Unlock()
 		s.Reset()
 		return
 	}
+	_, member := e.members[id]
+	welcome := member || e.knocks[id] < knocksMost
+	e.knocks[id]++
 	e.running.Add(1)
 	e.mu.Unlock()
 	defer e.running.Done()
+	defer e.knocked(id)
 	ctx, stop := context.WithTimeout(e.life, e.opt.Patience)
 	defer stop()
-	if !e.greet(ctx, s) {
+	if !welcome || !e.greet(ctx, s) {
 		s.Reset()
 		e.strangers.Add(1)
-		if !e.member(s.Conn().RemotePeer()) {
+		if !e.member(id) {
 			e.leave(s.Conn())
 			s.Conn().Close()
 		}
+	}
+}
+
+// knocked notes that one of a peer's handshakes has ended.
+func (e *Endpoint) knocked(id peer.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.knocks[id]--; e.knocks[id] == 0 {
+		delete(e.knocks, id)
 	}
 }
 

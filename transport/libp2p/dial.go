@@ -117,7 +117,12 @@ func (e *Endpoint) open1(ctx context.Context, to peer.ID, lane int, id [16]byte)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Write(e.hello(lane, id)); err != nil {
+	cut := context.AfterFunc(ctx, func() { s.Reset() })
+	_, err = s.Write(e.hello(lane, id))
+	if !cut() {
+		return nil, ctx.Err()
+	}
+	if err != nil {
 		s.Reset()
 		return nil, fmt.Errorf("%w: %w", errHungUp, err)
 	}

@@ -82,7 +82,9 @@ type Options struct {
 	// Relay makes this endpoint relay between members of its job.
 	Relay bool
 	// Handshakes is how many peers may be connected that have not shown that
-	// they belong to the job. Zero means 128.
+	// they belong to the job. When they are so many, the next takes the place of
+	// the one that has been there the longest, if that has had 100 ms. Zero means
+	// 128.
 	Handshakes int
 	// Patience is how long they have for that. Zero means 5 s.
 	Patience time.Duration
@@ -129,9 +131,12 @@ type Endpoint struct {
 	addr    transport.Addr
 	open    map[*streams.Conn]struct{}
 	members map[peer.ID]struct{} // connected, and known to belong to the job
-	guests  map[network.Conn]*time.Timer
+	guests  map[network.Conn]guest
+	knocks  map[peer.ID]int // streams in their handshake
 	halves  map[halfKey]*half
 }
+
+var unlimited = rcmgr.NewFixedLimiter(rcmgr.InfiniteLimits)
 
 // Listen makes an endpoint. When it returns, the endpoint has a place on each
 // relay.
@@ -150,7 +155,8 @@ func listen(ctx context.Context, o Options) (_ *Endpoint, err error) {
 		seats:   make(chan struct{}, backlogLen),
 		open:    make(map[*streams.Conn]struct{}),
 		members: make(map[peer.ID]struct{}),
-		guests:  make(map[network.Conn]*time.Timer),
+		guests:  make(map[network.Conn]guest),
+		knocks:  make(map[peer.ID]int),
 		halves:  make(map[halfKey]*half),
 	}
 	if o.Address == "" && len(o.Relays) == 0 {
@@ -206,11 +212,16 @@ func (e *Endpoint) hostOptions() ([]p2p.Option, error) {
 		return nil, err
 	}
 	e.cert = cert
-	// What a peer may cost before it has shown its key, libp2p bounds; after
-	// that, this package does.
-	limits := rcmgr.PartialLimitConfig{Transient: rcmgr.ResourceLimits{
-		ConnsInbound: rcmgr.LimitVal(e.opt.Handshakes), FD: rcmgr.LimitVal(2 * e.opt.Handshakes), Memory: 64 << 20,
-	}}
+	// What a peer may cost before it has shown its key, and how many streams it may
+	// open before it has shown that it belongs to the job, libp2p bounds; the rest
+	// this package does. Of the streams that have no protocol yet half are for members.
+	limits := rcmgr.PartialLimitConfig{
+		Transient: rcmgr.ResourceLimits{
+			ConnsInbound: rcmgr.LimitVal(e.opt.Handshakes), FD: rcmgr.LimitVal(2 * e.opt.Handshakes), Memory: 64 << 20,
+			StreamsInbound: rcmgr.LimitVal(2 * streamsMost * e.opt.Handshakes),
+		},
+		PeerDefault: rcmgr.ResourceLimits{StreamsInbound: streamsMost},
+	}
 	many := []rcmgr.ConnLimitPerSubnet{{PrefixLength: 0, ConnCount: 1 << 20}} // a host has many processes
 	resources, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.Build(rcmgr.InfiniteLimits)),
 		rcmgr.WithLimitPerSubnet(many, many), rcmgr.WithMetricsDisabled())
@@ -266,8 +277,8 @@ func (e *Endpoint) Close() error {
 	for c := range e.open {
 		toClose = append(toClose, c)
 	}
-	for _, late := range e.guests {
-		late.Stop()
+	for _, g := range e.guests {
+		g.late.Stop()
 	}
 	e.mu.Unlock()
 	var err error

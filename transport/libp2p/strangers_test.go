@@ -105,6 +105,62 @@ func TestWhoIsSilentIsSentAway(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestWhoIsSilentKeepsNobodyOut(t *testing.T) {
+	e := listen(t, libp2p.Options{Patience: time.Minute, Handshakes: 4})
+	for range 4 {
+		knock(t, e)
+	}
+	time.Sleep(110 * time.Millisecond) // so that all have had their time
+	_, err := listen(t, libp2p.Options{}).Dial(t.Context(), e.Addr())
+	require.NoError(t, err)
+	require.NotZero(t, e.Strangers())
+}
+
+// manyStreams opens up to 200 streams that say too little; what e had at most.
+func manyStreams(t *testing.T, e *libp2p.Endpoint, open func() (network.Stream, error), say string) (most int) {
+	for range 200 {
+		s, err := open()
+		if err != nil {
+			break
+		}
+		if _, err := s.Write([]byte(say)); err != nil {
+			break
+		}
+		most = max(most, e.Streams())
+	}
+	for range 20 {
+		time.Sleep(5 * time.Millisecond)
+		most = max(most, e.Streams())
+	}
+	return most
+}
+
+func TestAStrangerHasFewStreams(t *testing.T) {
+	t.Run("of this protocol", func(t *testing.T) {
+		e := listen(t, libp2p.Options{Patience: time.Minute})
+		h, id := knock(t, e)
+		most := manyStreams(t, e, func() (network.Stream, error) { return h.NewStream(t.Context(), id, "/mpiv/1") }, "mpiv")
+		require.LessOrEqual(t, most, 20, "with those that are ours")
+		require.NotZero(t, e.Strangers())
+		eventually(t, "the stranger to be cut off", func() bool { return h.Network().Connectedness(id) == network.NotConnected })
+	})
+	t.Run("of none", func(t *testing.T) {
+		e := listen(t, libp2p.Options{Patience: time.Minute})
+		h, id := knock(t, e)
+		most := manyStreams(t, e, func() (network.Stream, error) { return h.Network().NewStream(t.Context(), id) }, "\x13")
+		require.LessOrEqual(t, most, 20, "with those that are ours")
+	})
+}
+
+func TestAMemberHasManyStreams(t *testing.T) {
+	x, y := listen(t, libp2p.Options{}), listen(t, libp2p.Options{})
+	for range 20 {
+		_, err := x.Dial(t.Context(), y.Addr())
+		require.NoError(t, err)
+	}
+	require.GreaterOrEqual(t, y.Streams(), 40)
+}
+
 func TestALieAboutALengthBreaksTheConnection(t *testing.T) {
 	e := listen(t, libp2p.Options{})
 	h, id := knock(t, e)

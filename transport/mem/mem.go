@@ -431,6 +431,9 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 				*half = halfway{placed: true, body: body[:min(len(body), len(f.body))]}
 				break
 			}
+			if !p.take(f) {
+				break
+			}
 			if half.placed {
 				body := half.body
 				*half = halfway{}
@@ -444,9 +447,6 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 			q.head = (q.head + 1) % len(q.msgs)
 			q.size--
 			p.polled[c.side] += uint64(len(f.body) + len(f.header))
-			if f.lent {
-				f.body, f.spare, f.lent = f.spare, nil, false
-			}
 			there := &p.ends[1-c.side]
 			var wake func()
 			if there.full[i] && there.wake != nil {
@@ -460,6 +460,17 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 		}
 	}
 	return moved, nil
+}
+
+// take copies a body that is the sender's, who may use it again from then on, or from
+// when the pipe broke: false then, and the message is lost.
+func (p *pipe) take(f *flight) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.lent && !p.broken {
+		f.body, f.spare, f.lent = append(f.spare[:0], f.body...), nil, false
+	}
+	return !p.broken
 }
 
 func (c *Conn) Arm(wake func()) {

@@ -36,3 +36,37 @@ func TestCutBreaksBothEnds(t *testing.T) {
 		require.ErrorIs(t, err, transport.ErrBroken)
 	}
 }
+
+// A gate is a Receiver that can be held up before it takes a body.
+type gate struct {
+	entered, leave chan struct{}
+	got            []byte
+}
+
+func (g *gate) Place(_ []byte, n int) []byte {
+	close(g.entered)
+	<-g.leave
+	return make([]byte, n)
+}
+func (g *gate) Pulled(uint64, error)        {}
+func (g *gate) Receive(header, body []byte) { transport.Receive(g, header, body) }
+func (g *gate) Arrived(_, body []byte)      { g.got = body }
+
+func TestALentBodyIsTheSendersAfterClose(t *testing.T) {
+	b, a := mem.NewNetwork(mem.Options{Lends: true}).Pipe("mem:a", "mem:b")
+	body := []byte("as it was sent")
+	require.NoError(t, a.SendLasting(transport.Message{Header: make([]byte, transport.HeaderLen), Body: body}))
+	in := &gate{entered: make(chan struct{}), leave: make(chan struct{})}
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		b.Poll(in)
+	}()
+	<-in.entered
+	require.NoError(t, a.Close())
+	require.False(t, a.Lent())
+	copy(body, "what is written there later")
+	close(in.leave)
+	<-polled
+	require.Equal(t, "as it was sent", string(in.got))
+}

@@ -18,6 +18,8 @@ import (
 // Close: quic-go ends a connection when one that it has been on is closed.
 const maxSockets = 3
 
+var errSettled = fmt.Errorf("this endpoint has moved %d times: make another", maxSockets-1)
+
 // Rebind moves the endpoint to another address of this host, as a host and port;
 // it is for when the old one is gone, or about to be. The connections that this
 // endpoint dialed go on from there, without losing a message; those it accepted
@@ -39,7 +41,7 @@ func (e *Endpoint) Rebind(ctx context.Context, listen string) error {
 		return net.ErrClosed
 	}
 	if full {
-		return fmt.Errorf("move to %s:%s: this endpoint has moved %d times: make another", Name, listen, maxSockets-1)
+		return fmt.Errorf("move to %s:%s: %w", Name, listen, errSettled)
 	}
 	s, err := e.bind(ctx, listen, "")
 	if err != nil {

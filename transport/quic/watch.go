@@ -12,8 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveTime is what a move to another address may take.
-const moveTime = 5 * time.Second
+const (
+	// moveTime is what a move to another address may take.
+	moveTime = 5 * time.Second
+	// moveAgain is how long after a move that came to nothing the next is tried, if no
+	// address changes before. Nobody can listen on an IPv6 address until the kernel has
+	// made sure that no other host has it, which takes a second or two.
+	moveAgain = time.Second
+)
 
 // watch moves the endpoint when the address it listens on goes away, to another
 // that its interface has or gets. The kernel tells of every change.
@@ -37,27 +43,47 @@ func (e *Endpoint) watch() error {
 		changes.Close()
 	})
 	e.running.Go(func() {
+		defer changes.Close()
+		var warned net.IP // of a move there
 		buf := make([]byte, 16<<10)
 		for {
 			// ENOBUFS: changes came faster than they were read. What there is now tells.
-			if _, err := changes.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			_, err := changes.Read(buf)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, os.ErrDeadlineExceeded) {
 				if e.life.Err() == nil {
 					e.opt.Log.Warn("addresses that change are not noticed any more", "addr", e.Addr(), "err", err)
 				}
 				return
 			}
-			if next := e.nextAddress(iface, ip); next != nil {
-				ctx, stop := context.WithTimeout(e.life, moveTime)
-				err := e.Rebind(ctx, net.JoinHostPort(next.String(), "0"))
-				stop()
-				if err != nil {
-					e.opt.Log.Warn("quic endpoint moved", "addr", at, "to", next, "err", err)
-				}
-				ip = next
+			changes.SetReadDeadline(time.Time{})
+			next := e.nextAddress(iface, ip)
+			if next == nil {
+				continue
+			}
+			ctx, stop := context.WithTimeout(e.life, moveTime)
+			err = e.Rebind(ctx, net.JoinHostPort(next.String(), "0"))
+			stop()
+			if err != nil && !next.Equal(warned) {
+				warned = next
+				e.opt.Log.Warn("quic endpoint moved", "addr", at, "to", next, "err", err)
+			}
+			switch {
+			case e.isAt(next): // if without some connections
+				ip, warned = next, nil
+			case errors.Is(err, errSettled):
+				return
+			default:
+				changes.SetReadDeadline(time.Now().Add(moveAgain))
 			}
 		}
 	})
 	return nil
+}
+
+// isAt tells whether this endpoint listens on ip now.
+func (e *Endpoint) isAt(ip net.IP) bool {
+	host, _, err := net.SplitHostPort(e.Addr().Local())
+	return err == nil && ip.Equal(net.ParseIP(host))
 }
 
 // nextAddress is where to go from ip, which interface iface had; nil while ip is
