@@ -12,9 +12,14 @@ type neighbour struct {
 
 const neighbourMemory = 30 * time.Second
 
-// observe takes what there is now, passed after what there was before.
-func (n *neighbour) observe(rate float64, passed time.Duration) {
+// observe takes what there is now, passed after what there was before. What the first
+// reading has is usual: it was there before anybody looked.
+func (n *neighbour) observe(rate float64, passed time.Duration, first bool) {
 	n.last, n.now = n.now, rate
+	if first {
+		n.usual = rate
+		return
+	}
 	n.usual += min(float64(passed)/float64(neighbourMemory), 1) * (rate - n.usual)
 }
 
@@ -28,11 +33,9 @@ type hostWatch struct {
 }
 
 func (h *hostWatch) observe(s HostState) {
-	passed := s.At.Sub(h.At)
-	if h.At.IsZero() || passed < 0 {
-		passed = 0
-	}
+	first := h.At.IsZero()
+	passed := max(s.At.Sub(h.At), 0)
 	h.HostState = s
-	h.in.observe(s.ForeignIn, passed)
-	h.out.observe(s.ForeignOut, passed)
+	h.in.observe(s.ForeignIn, passed, first)
+	h.out.observe(s.ForeignOut, passed, first)
 }

@@ -280,8 +280,13 @@ func (b *buddies) forgetBefore(l life) {
 			delete(b.heard, old)
 		}
 	}
-	for _, kind := range []string{"copy", "rank", "choices", "witness"} {
-		files, _ := filepath.Glob(filepath.Join(b.dir, fmt.Sprintf("%s-%d.*", kind, l.rank)))
+	removeBefore(b.dir, l, "copy", "rank", "choices", "witness")
+}
+
+// removeBefore removes files of those kinds of lives of the rank before l.
+func removeBefore(dir string, l life, kinds ...string) {
+	for _, kind := range kinds {
+		files, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s-%d.*", kind, l.rank)))
 		for _, f := range files {
 			epoch, err := strconv.ParseUint(f[strings.LastIndexByte(f, '.')+1:], 10, 32)
 			if err == nil && uint32(epoch) < l.epoch {

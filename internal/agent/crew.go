@@ -35,6 +35,7 @@ type crew struct {
 	children []*child   // by index, ascending; replaced as a whole
 	conns    map[*net.UnixConn]bool
 	closing  bool
+	covered  map[int]uint32 // by rank: the newest life of which a snapshot is
 }
 
 // A crewJob is what a crew has to know of the job.
@@ -61,7 +62,7 @@ type owner interface {
 
 // newCrew makes what a crew needs before its first process. Close frees it.
 func newCrew(j crewJob, o owner) (*crew, error) {
-	c := &crew{job: j, owner: o, stopping: make(chan struct{}), conns: map[*net.UnixConn]bool{}}
+	c := &crew{job: j, owner: o, stopping: make(chan struct{}), conns: map[*net.UnixConn]bool{}, covered: map[int]uint32{}}
 	var err error
 	if c.dir, err = makeJobDir(j.runtime, j.name); err != nil {
 		return nil, err
@@ -215,6 +216,18 @@ func (c *crew) child(process int) *child {
 		return nil
 	}
 	return children[i]
+}
+
+// forgetBefore removes what the processes of lives before l have left here, of which a
+// snapshot is covered: the rank goes on from no older one. It does not wait.
+func (c *crew) forgetBefore(l life) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing || l.epoch <= max(c.covered[l.rank], 1) { // there is none before the first
+		return
+	}
+	c.covered[l.rank] = l.epoch
+	c.wg.Go(func() { removeBefore(c.dir.path, l, "rank", "choices") })
 }
 
 // close ends what is left when no process is. It waits.

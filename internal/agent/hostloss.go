@@ -210,6 +210,9 @@ func (a *Agent) savedOn(p *process, m control.Saved) {
 	v := version{m.Epoch, m.Number}
 	a.store(m.Rank, stored{v, p.host, m.File})
 	if !a.copied() {
+		if a.survival.covered[m.Rank].epoch < v.epoch { // others do not wait to be told, but what was before can go
+			a.cover(p, m.Rank, v)
+		}
 		return
 	}
 	if p.host.here {
@@ -239,13 +242,33 @@ func (a *Agent) savedBefore(rank int, m control.Saved) {
 	}
 }
 
-// cover says that a snapshot of a rank in p is covered.
+// cover says that a snapshot of a rank in p is covered. Then the host of p removes what lives
+// before have left there.
 func (a *Agent) cover(p *process, rank int, v version) {
-	if a.survival.covered[rank].before(v) {
+	if old := a.survival.covered[rank]; old.before(v) {
 		a.survival.covered[rank] = v
+		if old.epoch < v.epoch {
+			a.forgetLives(rank)
+		}
 		a.record(ledger.Entry{Covered: &ledger.Covered{Rank: rank, Version: ledger.Version{Epoch: v.epoch, Number: v.number}}})
 	}
 	p.send(control.Message{Covered: &control.Covered{Rank: rank, Epoch: v.epoch, Number: v.number}})
+}
+
+// forgetLives forgets the lives of a rank before that of which a snapshot is covered. It goes on
+// from none of them, so nobody asks for what was chosen there.
+func (a *Agent) forgetLives(rank int) {
+	s := &a.survival
+	v := s.covered[rank]
+	old := func(epoch uint32) bool { return epoch < v.epoch }
+	for _, epoch := range append([]uint32{1}, s.past[rank]...) {
+		if old(epoch) {
+			delete(s.homes, life{rank, epoch})
+		}
+	}
+	s.past[rank] = slices.DeleteFunc(s.past[rank], old)
+	// A copy, as callers go through what there was.
+	s.stored[rank] = slices.DeleteFunc(slices.Clone(s.stored[rank]), func(st stored) bool { return st.before(v) })
 }
 
 // coverAll is for a host that has no buddy.

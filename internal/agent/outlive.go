@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -412,21 +413,47 @@ func (a *Agent) reelect() {
 		a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
 	}
 	queue := a.pen.changes
-	a.agreed(func() { // a voter counts as soon as it is added: it has been told before
-		select {
-		case queue <- changes:
-		default: // more hosts were lost at a time than there can be voters
-		}
-	})
+	a.agreed(func() { queue.add(changes) }) // a voter counts as soon as it is added: it has been told before
+}
+
+// changes are those that are to be made. None may be left out, or others would vote than the
+// ledger says. There are few: each is of a host that was lost, or is one more.
+type changes struct {
+	more chan struct{} // one element: there is something in all
+
+	mu  sync.Mutex // guards what follows
+	all []change
+}
+
+func (q *changes) add(all []change) {
+	q.mu.Lock()
+	q.all = append(q.all, all...)
+	q.mu.Unlock()
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for some; nil: there will be none.
+func (q *changes) take(done <-chan struct{}) []change {
+	select {
+	case <-q.more:
+	case <-done:
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.all
+	q.all = nil
+	return all
 }
 
 // revote makes changes to who votes, one after another, until the head ends.
-func (a *Agent) revote(r *replica, changes <-chan []change) {
+func (a *Agent) revote(r *replica, queue *changes) {
 	for {
-		var all []change
-		select {
-		case all = <-changes:
-		case <-a.done:
+		all := queue.take(a.done)
+		if all == nil {
 			return
 		}
 		for _, c := range all {

@@ -16,13 +16,13 @@ import (
 // it waits until it is, and so does the end of the job: should another head have taken over,
 // nobody has heard of it.
 
-// A pen is what the head writes with. Owned by loop, but for queue.
+// A pen is what the head writes with. Owned by loop, but for queue and changes.
 type pen struct {
 	ledger.Pen
-	queue   *writings     // nil before there are other voters
-	changes chan []change // of who votes
-	term    uint64        // in which this head was elected
-	known   bool          // what was written before there was a queue is
+	queue   *writings // nil before there are other voters
+	changes *changes  // of who votes
+	term    uint64    // in which this head was elected
+	known   bool      // what was written before there was a queue is
 }
 
 // A writing is entries on their way to being agreed on.
@@ -120,7 +120,7 @@ func (a *Agent) wasAgreed(upTo uint64) {
 // was, unless it is known to them.
 func (a *Agent) replicate(r *replica) {
 	p := a.pen
-	p.queue, p.changes = &writings{more: make(chan struct{}, 1)}, make(chan []change, votersMost)
+	p.queue, p.changes = &writings{more: make(chan struct{}, 1)}, &changes{more: make(chan struct{}, 1)}
 	a.wg.Go(func() { a.revote(r, p.changes) })
 	p.term = r.raft.CurrentTerm()
 	a.wg.Go(func() { a.agree(r, p.queue) })

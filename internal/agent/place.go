@@ -48,6 +48,9 @@ func (c *crew) startRanks(processes []int, s control.Start) {
 }
 
 func (c *crew) send(m control.Message, to ...int) bool {
+	if m.Covered != nil {
+		c.forgetBefore(life{m.Covered.Rank, m.Covered.Epoch})
+	}
 	all := true
 	for _, p := range to {
 		ch := c.child(p)

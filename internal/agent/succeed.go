@@ -215,6 +215,9 @@ func (a *Agent) recall(state *ledger.State) error {
 				began: time.Now(), came: c.Kind == ledger.Moved, told: func(error) {}}
 		}
 	}
+	for r := range s.covered {
+		a.forgetLives(r)
+	}
 	for i, x := range state.Processes {
 		if x.Condemned && !x.Gone && len(x.Ranks) == 0 {
 			s.lost = append(s.lost, i)

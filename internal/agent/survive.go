@@ -22,8 +22,8 @@ type survival struct {
 	lives   map[int]int      // by rank: how often it was recovered since its last snapshot
 	moving  map[int]*move    // by rank
 	sizes   map[int]int64    // by rank: bytes of its state
-	past    map[int][]uint32 // by rank: the epochs in which its lives began, but for the first
-	homes   map[life]*host   // where each life began
+	past    map[int][]uint32 // by rank: the epochs in which its lives began, but for the first, back to that which is covered
+	homes   map[life]*host   // where each of them began
 	lost    []int            // processes that are being killed, as the next map says
 	void    []uint32         // epochs of moves that came to nothing, of which the processes are still to be told
 	changed time.Time        // when a rank moved, was recovered, or was declared failed, last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -388,6 +389,67 @@ func TestMuchStateIsSavedInParts(t *testing.T) {
 	}
 	tr.endsWell()
 	require.Equal(t, 3, strings.Count(tr.errs.String(), "goes on from snapshot "))
+}
+
+// A rank that goes from process to process leaves nothing behind that it will not go on from: no
+// files, and nothing that is known of where it was.
+func TestEarlierLivesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	tr := try(t, 2, 1, "crashes", "slower turns").saved()
+	left := func() (names []string) {
+		for _, kind := range []string{"rank", "choices"} {
+			files, err := filepath.Glob(filepath.Join(tr.crew.dir.path, kind+"-1.*"))
+			require.NoError(t, err)
+			for _, f := range files {
+				names = append(names, filepath.Base(f))
+			}
+		}
+		return names
+	}
+	for i := range 5 {
+		tr.until(func() bool { return tr.spareFor(tr.processOf(1), nil) != nil })
+		if i%2 == 0 {
+			require.NoError(t, tr.moveRank(1))
+		} else {
+			tr.kill(1)
+		}
+		tr.until(func() bool {
+			s := &tr.survival
+			homes := 0
+			for l := range s.homes {
+				if l.rank == 1 {
+					homes++
+				}
+			}
+			return slices.Equal(left(), []string{fmt.Sprintf("rank-1.%d", s.epoch), fmt.Sprintf("choices-1.%d", s.epoch)}) &&
+				slices.Equal(s.past[1], []uint32{s.epoch}) && homes == 1 && len(s.stored[1]) == 1
+		})
+	}
+	tr.endsWell()
+}
+
+// The first snapshot of a life that counts is one that is whole: before that its rank goes on
+// from what the life before has left.
+func TestALifeThatHasNotSavedForgetsNothing(t *testing.T) {
+	a, n := surviving(1, 0, 0)
+	p := a.processes
+	a.saved(p[0], control.Saved{Rank: 0, Epoch: 1, Number: 5, File: "of a"})
+	for _, to := range p[1:] {
+		m := a.moveTo(0, a.processOf(0), to, func(error) {})
+		a.arrived(to, control.Arrived{Rank: 0, Epoch: m.epoch})
+		a.arrived(to, control.Arrived{Rank: 0, Epoch: m.epoch, Whole: true})
+	}
+	require.Equal(t, []stored{{version{1, 5}, p[0].host, "of a"}}, a.storedOf(0))
+	require.Equal(t, []uint32{3, 2, 1}, a.livesOf(0, 1))
+	require.Empty(t, slices.DeleteFunc(n.sent[2], func(m control.Message) bool { return m.Covered == nil }))
+
+	for number := range uint64(3) {
+		a.saved(p[2], control.Saved{Rank: 0, Epoch: 3, Number: 6 + number, File: "of c"})
+	}
+	require.Equal(t, []stored{{version{3, 8}, p[2].host, "of c"}}, a.storedOf(0))
+	require.Equal(t, []uint32{3}, a.livesOf(0, 3))
+	require.Equal(t, []control.Message{{Covered: &control.Covered{Rank: 0, Epoch: 3, Number: 6}}},
+		slices.DeleteFunc(n.sent[2], func(m control.Message) bool { return m.Covered == nil }), "it is told once, so that its host is")
 }
 
 // A process that comes later, and ends before it has joined, is one spare less, and

@@ -234,6 +234,23 @@ func TestRanksMoveAndProcessesCome(t *testing.T) {
 	require.Equal(t, []int{1}, s.Processes[3].Ranks)
 }
 
+// A rank may finish, and be needed again: it goes on elsewhere, and finishes there.
+func TestARankThatFinishesTwiceIsOne(t *testing.T) {
+	var s State
+	for i, c := range []struct {
+		kind       Kind
+		process, n int
+	}{{JobStarted, 0, 0}, {ProcessAdded, 3, 0}, {RankFinished, 0, 1}, {RankMoved, 3, 0}, {RankFinished, 3, 1}} {
+		e := of(uint64(i+1), c.kind, c.process)
+		if e.Rank != nil {
+			e.Rank = new(0)
+		}
+		require.True(t, s.Apply(e))
+		require.Equal(t, c.n, s.FinishedRanks(), "after %s", c.kind)
+	}
+	require.Equal(t, PhaseFinished, s.Processes[3].Phase)
+}
+
 func TestRates(t *testing.T) {
 	var s State
 	s.Apply(of(1, JobStarted, 0))

@@ -306,10 +306,14 @@ func (s *State) On(host string) (all []*Process) {
 	return all
 }
 
-// FinishedRanks is how many ranks have.
+// FinishedRanks is how many ranks have. One that goes on elsewhere since has not.
 func (s *State) FinishedRanks() (n int) {
 	for i := range s.Processes {
-		n += len(s.Processes[i].Finished)
+		for _, r := range s.Processes[i].Ranks {
+			if s.Processes[i].Finished[r] {
+				n++
+			}
+		}
 	}
 	return n
 }

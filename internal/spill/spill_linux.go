@@ -57,16 +57,15 @@ func (s *Spill) open() error {
 	return nil
 }
 
-// Take is a slice of length n or more, with unspecified contents; nil if the bound or
-// the end of the disk is reached, or there is no such memory.
+// Take is a slice of length n or more, with unspecified contents; nil if it does not fit
+// the bound or the disk, or there is no such memory.
 func (s *Spill) Take(n int) []byte {
 	class := max(bits.Len(uint(max(n, 1)-1)), smallest)
 	length := int64(1) << class
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if class >= classes+smallest || s.used+length > s.bound {
-		s.full.Store(true)
-		return nil
+		return s.none()
 	}
 	if s.file == nil && s.err == nil {
 		if s.err = s.open(); s.err != nil {
@@ -77,13 +76,15 @@ func (s *Spill) Take(n int) []byte {
 		return nil
 	}
 	list := &s.free[class-smallest]
+	if s.used == 0 && len(*list) == 0 && s.taken+length > int64(len(s.all)) { // all is free, in parts of other lengths
+		s.taken, s.free = 0, [classes][][]byte{}
+	}
 	var b []byte
 	switch k := len(*list); {
 	case k > 0:
 		b, *list = (*list)[k-1], (*list)[:k-1]
 	case s.taken+length > int64(len(s.all)):
-		s.full.Store(true)
-		return nil
+		return s.none()
 	default:
 		b = s.all[s.taken : s.taken+length : s.taken+length]
 		s.taken += length
@@ -91,11 +92,18 @@ func (s *Spill) Take(n int) []byte {
 	// The disk has room for it now or never: a write to memory could not fail.
 	if unix.Fallocate(int(s.file.Fd()), 0, s.offset(b), length) != nil {
 		*list = append(*list, b)
-		s.full.Store(true)
-		return nil
+		return s.none()
 	}
 	s.used += length
 	return b
+}
+
+// none is what Take gives where there is no room. Who waits for some waits for a Give, so
+// it is full only if there is something to give back, or never was meant to hold anything.
+// mu is held.
+func (s *Spill) none() []byte {
+	s.full.Store(s.used > 0 || s.bound < 1<<smallest)
+	return nil
 }
 
 // Give gives back what Take gave.
@@ -109,8 +117,8 @@ func (s *Spill) Give(b []byte) {
 	s.full.Store(false)
 }
 
-// Full tells whether the last Take found the bound or the end of the disk, and nothing
-// was given back since.
+// Full tells whether the last Take found no room, and nothing was given back since. With
+// nothing taken it is not full, unless its bound is less than any slice.
 func (s *Spill) Full() bool { return s.full.Load() }
 
 // Used is how many bytes are taken.

@@ -57,11 +57,46 @@ func TestWhatIsTakenIsNobodyElses(t *testing.T) {
 	require.Zero(t, st.Blocks, "the disk has all of it back")
 }
 
+// It is full only as long as there is something to give back, and what was given back can be
+// taken in other lengths.
+func TestFullOnlyOfWhatCanComeBack(t *testing.T) {
+	const bound = 4 << 20
+	for name, use := range map[string]func(s *Spill){
+		"one that is longer than the bound": func(s *Spill) { require.Nil(t, s.Take(bound+1)) },
+		"all lengths, each up to the bound": func(s *Spill) {
+			for n := 1 << smallest; n <= bound; n *= 2 {
+				var all [][]byte
+				for range bound / n {
+					b := s.Take(n)
+					require.NotNil(t, b, "%d bytes", n)
+					all = append(all, b)
+				}
+				require.Nil(t, s.Take(n))
+				require.True(t, s.Full())
+				for _, b := range all {
+					s.Give(b)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(t.TempDir(), bound, func(err error) { t.Error(err) })
+			defer s.Close()
+			use(s)
+			require.False(t, s.Full(), "there is nothing to give back")
+			require.NotNil(t, s.Take(bound))
+			require.Nil(t, s.Take(2*bound))
+			require.True(t, s.Full())
+		})
+	}
+}
+
 func TestNothingFromABoundOfNothing(t *testing.T) {
 	s := New(t.TempDir(), 0, func(err error) { t.Error(err) })
 	defer s.Close()
 	require.True(t, s.Full())
 	require.Nil(t, s.Take(1))
+	require.True(t, s.Full())
 }
 
 func TestNoDirectory(t *testing.T) {
