@@ -47,7 +47,7 @@ type Fault struct {
 	Groups   [][]string    // cut: hosts that reach their own group only; then Host is empty
 	Attacker string        // flood: from which host. Empty: one on which the job has no process
 	Start    time.Duration // after the job's ranks have started
-	Length   time.Duration // zero: until the job ends. Kill and move have none
+	Length   time.Duration // zero: until the job ends, and of a flood for ten minutes at most. Kill and move have none
 }
 
 // Kill kills the process that has the rank.

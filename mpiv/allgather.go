@@ -89,7 +89,7 @@ func (s *series) allgatherv(in, out []byte, elem, n, room int, plain bool, count
 		return err
 	}
 	if total <= allgatherShort {
-		return s.allgatherBlocks(in, out, &l)
+		return s.allgatherBlocks(in, out[:total:total], &l) // there may be more of out, and not on all ranks the same
 	}
 	return s.allgatherRing(in, out, &l, s.c.rank)
 }

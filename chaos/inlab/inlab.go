@@ -22,7 +22,7 @@ import (
 	"github.com/mpiv/mpiv/chaos/lab"
 )
 
-// floodMost is how long a flood lasts that nobody ends.
+// floodMost is how long a flood lasts at most.
 const floodMost = 10 * time.Minute
 
 // A Lab is the one that this process is in. Its methods are for one goroutine.
@@ -109,6 +109,9 @@ func (l *Lab) Prepare(f chaos.Fault, busy []string) (chaos.Fault, error) {
 	}
 	if f.Kind != chaos.KindFlood {
 		return f, nil
+	}
+	if f.Length > floodMost {
+		return f, fmt.Errorf("a flood lasts %v at most, not %v", floodMost, f.Length)
 	}
 	if _, err := mpivlab(); err != nil {
 		return f, err

@@ -210,13 +210,17 @@ func (h *host) label(key, value string) (err error) {
 // or else their own. where is what all is, for the sentence about one that is not
 // there.
 func chosenOf(all, names []host, where string) ([]host, error) {
-	var chosen []host
+	var once []host
 	for _, n := range names {
-		i := slices.IndexFunc(chosen, func(h host) bool { return sameName(h.place(), n.place()) })
-		if i >= 0 {
-			chosen[i].Slots += n.Slots
+		i := slices.IndexFunc(once, func(h host) bool { return sameName(h.place(), n.place()) })
+		if i < 0 {
+			once = append(once, n)
 			continue
 		}
+		once[i].Slots = max(once[i].Slots, 1) + max(n.Slots, 1)
+	}
+	var chosen []host
+	for _, n := range once {
 		var own *host
 		for _, h := range all {
 			switch {
@@ -232,6 +236,9 @@ func chosenOf(all, names []host, where string) ([]host, error) {
 		}
 		if n.Slots > 0 {
 			own.Slots = n.Slots
+		}
+		if strings.Contains(n.Name, "@") {
+			own.Name = n.Name
 		}
 		chosen = append(chosen, *own)
 	}

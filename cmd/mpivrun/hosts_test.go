@@ -99,12 +99,15 @@ func TestHostsOfAHostfileThatAreChosen(t *testing.T) {
 	file := t.TempDir() + "/hosts"
 	require.NoError(t, os.WriteFile(file, []byte("n1 slots=2 lan=10.0.0.1\nn2 slots=3\nn3.lab\nn2\n"), 0o644))
 	for line, want := range map[string][]host{
-		"":              {{Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}, {Name: "n2", Slots: 3}, {Name: "n3.lab"}, {Name: "n2"}},
-		"--host n3,n1":  {{Name: "n3.lab"}, {Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}},
-		"--host n2":     {{Name: "n2", Slots: 4}},
-		"--host n2:1":   {{Name: "n2", Slots: 1}},
-		"--host n4":     nil,
-		"--host n3.net": nil,
+		"":               {{Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}, {Name: "n2", Slots: 3}, {Name: "n3.lab"}, {Name: "n2"}},
+		"--host n3,n1":   {{Name: "n3.lab"}, {Name: "n1", Slots: 2, Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.1"}}}},
+		"--host n2":      {{Name: "n2", Slots: 4}},
+		"--host n2:1":    {{Name: "n2", Slots: 1}},
+		"--host n2:2,n2": {{Name: "n2", Slots: 3}},
+		"--host n2,n2:2": {{Name: "n2", Slots: 3}},
+		"--host me@n2":   {{Name: "me@n2", Slots: 4}},
+		"--host n4":      nil,
+		"--host n3.net":  nil,
 	} {
 		r, err := parseRun(append(append(strings.Fields(line), "--hostfile", file), "p"))
 		require.NoError(t, err)

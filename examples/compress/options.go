@@ -192,11 +192,11 @@ func (o options) apart() error {
 	if o.input == "-" || o.output == "-" || o.output == "" {
 		return nil
 	}
-	in, err := filepath.Abs(o.input)
+	in, err := resolved(o.input)
 	if err != nil {
 		return err
 	}
-	out, err := filepath.Abs(o.output)
+	out, err := resolved(o.output)
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,22 @@ func (o options) apart() error {
 		return fmt.Errorf("the output %s is in the input %s; name another with -o", o.output, o.input)
 	}
 	return nil
+}
+
+// resolved is path without links, as far as it exists.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real, nil
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // it is to be made
+	if err != nil {
+		return path, nil
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
 // defaultOutput is the name of the output for an input.

@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,5 +100,33 @@ func TestBytesText(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 99_949: "99.9 kB", 524_000: "524 kB",
 		999_999: "1.0 MB", 104_800_000: "105 MB", 3_200_000_000: "3.2 GB", 5_000_000_000_000: "5.00 TB"} {
 		require.Equal(t, want, bytesText(n))
+	}
+}
+
+// The output is not to take the place of the input, by whatever name.
+func TestOutputIsNoInput(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	require.NoError(t, os.Mkdir(in, 0o755))
+	file, link, there := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "there")
+	require.NoError(t, os.WriteFile(file, []byte("x"), 0o644))
+	require.NoError(t, os.Symlink(file, link))
+	require.NoError(t, os.Symlink(in, there))
+	for _, o := range []options{
+		{input: file, output: file},
+		{input: file, output: link},
+		{input: link, output: file},
+		{input: in, output: filepath.Join(in, "new")},
+		{input: in, output: filepath.Join(there, "new")},
+		{input: there, output: filepath.Join(in, "new")},
+	} {
+		require.ErrorContains(t, o.apart(), "is in the input", "%s to %s", o.input, o.output)
+	}
+	for _, o := range []options{
+		{input: file, output: filepath.Join(dir, "new")},
+		{input: in, output: filepath.Join(dir, "in.zst")},
+		{input: "-", output: file},
+	} {
+		require.NoError(t, o.apart(), "%s to %s", o.input, o.output)
 	}
 }

@@ -40,6 +40,9 @@ type Viewer struct {
 	eof    bool
 	typed  bool // it has begun to be sent
 	closed bool
+
+	signals   []syscall.Signal // that nobody was told of
+	interrupt atomic.Int32     // the signal by which showing ends; 0: it does not
 }
 
 // inputKept is how much of the input is kept to be sent again to another head: more than
@@ -59,6 +62,9 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 	for since := time.Now(); (errors.Is(err, ErrNoHead) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded)) && time.Since(since) < headless(control.CrashPatient); {
 		time.Sleep(100 * time.Millisecond) // there is no head, for the moment
 		ans, err = Ask(dir, Question{Op: "attach"})
+		if err := v.interrupted(); err != nil {
+			return 1, err
+		}
 	}
 	if err != nil {
 		return 1, err
@@ -84,6 +90,9 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 		if ended {
 			return code, nil
 		}
+		if err := v.interrupted(); err != nil && !met {
+			return 1, err
+		}
 		if met {
 			last = time.Now()
 		}
@@ -94,11 +103,36 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 	}
 }
 
-// Signal passes sig on.
+// Signal passes sig on, at once or when there is a head. Who asks twice to be interrupted while there
+// is none is.
 func (v *Viewer) Signal(sig syscall.Signal) {
-	if l := v.line.Load(); l != nil {
+	v.mu.Lock()
+	l := v.line.Load()
+	if l == nil {
+		ends := sig == syscall.SIGINT || sig == syscall.SIGTERM
+		if ends && slices.ContainsFunc(v.signals, func(s syscall.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGTERM }) {
+			v.interrupt.Store(int32(sig))
+		}
+		if len(v.signals) < signalsKept {
+			v.signals = append(v.signals, sig)
+		}
+	}
+	v.mu.Unlock()
+	if l != nil {
 		l.Send(control.FromFront{Signal: new(int(sig))})
 	}
+}
+
+// signalsKept is how many signals wait for a head.
+const signalsKept = 16
+
+// interrupted is why the job is not shown any more, if Signal was asked so; nil: it was not.
+func (v *Viewer) interrupted() error {
+	sig := syscall.Signal(v.interrupt.Load())
+	if sig == 0 {
+		return nil
+	}
+	return &ExitError{codeSignal + int(sig), fmt.Errorf("no agent leads the job for the moment, so nobody was told of signal %d (%v); mpivrun attach shows the job, if it goes on", sig, sig)}
 }
 
 // session is one connection to a head: met tells whether there was one.
@@ -133,7 +167,14 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 
 // follow shows what comes until the connection ends.
 func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Conn[control.ToFront], at control.Attached, silence time.Duration) (code int, ended bool) {
+	v.mu.Lock()
 	v.line.Store(from)
+	signals := v.signals
+	v.signals = nil
+	v.mu.Unlock()
+	for _, sig := range signals {
+		from.Send(control.FromFront{Signal: new(int(sig))})
+	}
 	over := make(chan struct{})
 	var senders sync.WaitGroup
 	defer senders.Wait()

@@ -3,7 +3,6 @@ package agent
 import (
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,8 +137,7 @@ func (f *front) show() {
 			break
 		}
 		if dropped > 0 {
-			lost := fmt.Sprintf("mpivrun: %d bytes of output are lost: nobody looked\n", dropped)
-			f.to.Send(control.ToFront{Text: &control.Text{Stderr: true, Data: []byte(lost)}})
+			f.to.Send(control.ToFront{Text: new(lost(dropped))})
 		}
 		if f.to.Send(control.ToFront{Text: &t}) != nil {
 			f.end()

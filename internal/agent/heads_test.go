@@ -206,6 +206,19 @@ func TestWhereAViewerLooks(t *testing.T) {
 	require.Equal(t, voters(4, 3, 2, 1), v.pass.Voters)
 }
 
+// Signals wait for a head; who asks twice to be interrupted while there is none is.
+func TestSignalsWithoutAHead(t *testing.T) {
+	v := new(Viewer)
+	v.Signal(syscall.SIGUSR1)
+	v.Signal(syscall.SIGINT)
+	require.NoError(t, v.interrupted())
+	require.Equal(t, []syscall.Signal{syscall.SIGUSR1, syscall.SIGINT}, v.signals)
+	v.Signal(syscall.SIGTERM)
+	var ee *ExitError
+	require.ErrorAs(t, v.interrupted(), &ee)
+	require.Equal(t, 128+int(syscall.SIGTERM), ee.Code)
+}
+
 // A head whose host is drained has another lead, and is a deputy like others from then on.
 func TestHeadHandsOver(t *testing.T) {
 	t.Parallel()

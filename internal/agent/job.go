@@ -210,8 +210,8 @@ func resolve(path, dir, search string) (string, error) {
 	}
 	var denied error
 	for _, d := range filepath.SplitList(search) {
-		if d == "" {
-			d = "."
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
 		}
 		full, err := filepath.Abs(filepath.Join(d, path))
 		if err != nil {
@@ -244,7 +244,7 @@ func executable(name, full string) error {
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q: %w", name, err)}
 	case info.IsDir():
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is a directory", name)}
-	case strings.HasSuffix(full, ".go"):
+	case info.Mode()&0o111 == 0 && strings.HasSuffix(full, ".go"):
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is Go source; build it first: go build -o prog %s", name, name)}
 	case info.Mode()&0o111 == 0:
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not executable; if it is a program: chmod +x %s", name, name)}

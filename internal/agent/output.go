@@ -107,6 +107,9 @@ func (s *stream) pump(r *os.File) {
 				until = time.Now().Add(promptAfter)
 			}
 			r.SetReadDeadline(until)
+			if !left && s.left.Load() {
+				continue // the deadline of leave counts
+			}
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		cut := bytes.LastIndexByte(buf[len(buf):len(buf)+n], '\n') + 1

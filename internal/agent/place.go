@@ -97,7 +97,7 @@ func layout(j Job) ([]*host, []*process, error) {
 	at := places(len(all)-j.Spares, j.Hosts, j.ByNode)
 	at = append(at, sparePlaces(j.Spares, at, j.Hosts)...)
 	if len(at) < len(all) {
-		return nil, nil, fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))
+		return nil, nil, &ExitError{codeUsage, fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))}
 	}
 	for i, p := range all {
 		p.host, p.slot = hosts[at[i]], len(hosts[at[i]].processes)

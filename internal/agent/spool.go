@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -138,6 +139,11 @@ func (s *spool) show(f, old *front) {
 	s.room.Broadcast()
 }
 
+// lost says that so many bytes were not kept.
+func lost(bytes int64) control.Text {
+	return control.Text{Stderr: true, Data: fmt.Appendf(nil, "mpivrun: %d bytes of output are lost: nobody looked\n", bytes)}
+}
+
 // finish is told that no more comes. It returns what nobody has shown, when that is
 // nobody's to show any more.
 func (s *spool) finish() []control.Text {
@@ -147,6 +153,9 @@ func (s *spool) finish() []control.Text {
 	s.room.Broadcast()
 	for s.shows != nil && len(s.texts) > 0 {
 		s.room.Wait()
+	}
+	if s.dropped > 0 {
+		return append([]control.Text{lost(s.dropped)}, s.texts...)
 	}
 	return s.texts
 }

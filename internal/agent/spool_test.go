@@ -73,6 +73,21 @@ func TestSpoolOfAHeadThatHasEndedTakesNothing(t *testing.T) {
 	})
 }
 
+// What nobody was there to see, and was too much to keep, is told with the rest.
+func TestSpoolSaysWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpool()
+		piece := make([]byte, 1<<20)
+		for range spoolBytes/len(piece) + 2 {
+			require.NoError(t, s.add(control.Text{Data: piece}))
+		}
+		rest := s.finish()
+		require.Equal(t, "mpivrun: 2097152 bytes of output are lost: nobody looked\n", string(rest[0].Data))
+		require.Len(t, rest, 1+spoolBytes/len(piece))
+		s.close()
+	})
+}
+
 func someFront() *front {
 	c, _ := net.Pipe()
 	return &front{conn: &patient{Conn: tls.Client(c, nil)}, over: make(chan struct{})}
