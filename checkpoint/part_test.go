@@ -261,7 +261,7 @@ func TestWrittenAgainstModel(t *testing.T) {
 		copied, carried, saved = copied+c, carried+r, saved+s
 	}
 	t.Logf("of %d bytes saved %d were copied and %d carried", saved, copied, carried)
-	require.Less(t, copied, saved*3/4)
+	require.Less(t, copied, saved*9/10) // all, where the one before was not ended
 	require.Less(t, carried, saved/2)
 }
 
