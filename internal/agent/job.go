@@ -245,11 +245,15 @@ func executable(name, full string) error {
 	case info.IsDir():
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is a directory", name)}
 	case info.Mode()&0o111 == 0 && strings.HasSuffix(full, ".go"):
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is Go source; build it first: go build -o prog %s", name, name)}
+		return isSource(name)
 	case info.Mode()&0o111 == 0:
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not executable; if it is a program: chmod +x %s", name, name)}
 	}
 	return nil
+}
+
+func isSource(name string) error {
+	return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is Go source; build it first: go build -o prog %s", name, name)}
 }
 
 // valueOf is the last value of name in env.

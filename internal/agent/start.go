@@ -121,6 +121,8 @@ func mergeEnv(envs ...[]string) []string {
 // startError is what a user can do about err.
 func startError(prog *Program, err error) error {
 	switch {
+	case errors.Is(err, syscall.ENOEXEC) && strings.HasSuffix(prog.Path, ".go"):
+		return isSource(prog.Path)
 	case errors.Is(err, syscall.ENOEXEC):
 		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not a binary for this machine, nor a script with #! and an interpreter in its first line", prog.Path)}
 	case errors.Is(err, syscall.ENOENT) && prog.Dir != "" && !isDir(prog.Dir):
