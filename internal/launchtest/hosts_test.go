@@ -48,7 +48,7 @@ func TestWhereRanksAre(t *testing.T) {
 		{"--hostfile openmpi", 0, "X Y Y Z"},
 		{"--hostfile openmpi -n 7 --oversubscribe", 0, "X Y Y Z X Z X"},
 		{"--machinefile mpich", 0, "Y Y Y X"},
-		{"--hostfile full -n 3 --oversubscribe", 1, "3 processes do not fit the hosts, whose max_slots take 2"},
+		{"--hostfile full -n 3 --oversubscribe", 2, "3 processes do not fit the hosts, whose max_slots take 2"},
 		{"--host W,X,W", 0, "W W X"},
 		{"--host " + s.addr("X") + ":1," + s.addr("Y") + ":2", 1, "host 10.1.0.2: no agent was started there"}, // the lab knows hosts by name only
 		{"--host X:2,localhost", 0, "X X X"},
