@@ -5,21 +5,16 @@ import "time"
 // A neighbour is traffic of others than this job at one direction of a host: what a link
 // that falls meanwhile has most likely lost its bytes to.
 type neighbour struct {
-	usual float64 // bytes a second, over neighbourMemory
+	usual float64 // bytes a second, over neighbourMemory. What was there before the first reading is new: the job may have begun beside it
 	now   float64
 	last  float64
 }
 
 const neighbourMemory = 30 * time.Second
 
-// observe takes what there is now, passed after what there was before. What the first
-// reading has is usual: it was there before anybody looked.
-func (n *neighbour) observe(rate float64, passed time.Duration, first bool) {
+// observe takes what there is now, passed after what there was before.
+func (n *neighbour) observe(rate float64, passed time.Duration) {
 	n.last, n.now = n.now, rate
-	if first {
-		n.usual = rate
-		return
-	}
 	n.usual += min(float64(passed)/float64(neighbourMemory), 1) * (rate - n.usual)
 }
 
@@ -33,9 +28,11 @@ type hostWatch struct {
 }
 
 func (h *hostWatch) observe(s HostState) {
-	first := h.At.IsZero()
-	passed := max(s.At.Sub(h.At), 0)
+	passed := s.At.Sub(h.At)
+	if h.At.IsZero() || passed < 0 {
+		passed = 0
+	}
 	h.HostState = s
-	h.in.observe(s.ForeignIn, passed, first)
-	h.out.observe(s.ForeignOut, passed, first)
+	h.in.observe(s.ForeignIn, passed)
+	h.out.observe(s.ForeignOut, passed)
 }

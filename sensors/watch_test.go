@@ -413,16 +413,6 @@ func TestTrafficOfOthersExplainsASmallerFall(t *testing.T) {
 	}
 }
 
-// What others send is usual if it was there when the job began.
-func TestTrafficOfOthersFromTheBeginning(t *testing.T) {
-	f := newFeed(t, WatchOptions{Mode: Enforce})
-	for i := range 200 {
-		f.watch.Host("X", HostState{At: f.now, ForeignOut: 5e6})
-		f.each(1, over(there, []float64{12e6, 0.55 * 12e6}[min(i/100, 1)]))
-	}
-	require.Empty(t, f.began)
-}
-
 // A moment in which traffic of the job is taken for that of others makes no breach.
 func TestAMomentOfTrafficOfOthers(t *testing.T) {
 	f := newFeed(t, WatchOptions{Mode: Enforce})
