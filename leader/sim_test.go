@@ -178,7 +178,7 @@ func (w *world) run() {
 		w.execute()
 		w.goOn()
 		for id, until := range w.plans {
-			w.require(w.over || !w.now.After(until), "plan %d never ends", id)
+			w.require(w.over || !w.now.After(until) || w.awaits(id), "plan %d never ends", id)
 		}
 		w.step(Tick{})
 		for r, p := range w.at {
@@ -411,6 +411,16 @@ func (w *world) begin(p adapt.Plan, rec Record) {
 	}
 }
 
+// awaits tells whether a plan waits for a process to be free: all hosts may be lost.
+func (w *world) awaits(id adapt.ID) bool {
+	for _, p := range w.wanted {
+		if p.ID == id {
+			return len(w.free()) == 0
+		}
+	}
+	return false
+}
+
 // inBudget checks that a rank which need not move may.
 func (w *world) inBudget(mv adapt.Act) {
 	w.moves = append(w.moves, w.now)
@@ -574,6 +584,12 @@ func (w *world) goOn() {
 		}
 		gone := w.gone
 		w.gone = nil
+		for r, p := range w.wanted {
+			if !slices.ContainsFunc(placed.Ranks, func(s Seat) bool { return s.Rank == r }) {
+				elsewhere = append(elsewhere, p) // a move of the operator's was faster
+			}
+		}
+		slices.SortFunc(elsewhere, func(a, b adapt.Plan) int { return int(a.ID) - int(b.ID) })
 		clear(w.wanted)
 		for _, s := range placed.Ranks {
 			w.counts["revived"]++
