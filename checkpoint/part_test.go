@@ -180,6 +180,7 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 	r := NewReplica(b)
 	w := &writer{rng: rand.New(rand.NewPCG(seed, 5))}
 	var number uint64
+	lost := false // what was begun last has not ended, so that all of the next is copied
 	var sums *Sums
 	var want [][]byte
 	whole := func(area *Area) {
@@ -200,13 +201,19 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 			w.write()
 		case 5: // it begins what it never ends, and may take back what it has written
 			before, back := w.clone(), op/16%2 == 0
-			w.write()
+			if back {
+				w.write()
+			}
 			number++
-			require.NoError(t, a.Begin(number, w.begun()...))
-			for i, p := range before {
-				if back {
-					copy(w.parts[i], p)
-					w.written[i] = append(w.written[i], Range{0, len(p)})
+			begun := w.begun()
+			require.NoError(t, a.Begin(number, begun...))
+			lost = true
+			for i, p := range begun {
+				for _, r := range p.Written {
+					if back {
+						copy(w.parts[i][r.From:r.To], before[i][r.From:r.To])
+						w.written[i] = append(w.written[i], r)
+					}
 				}
 			}
 		case 6: // it goes on in another process, to which all is new
@@ -225,10 +232,15 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 			require.NoError(t, a.Begin(number, w.begun()...))
 			w.write() // before the log is put in
 			require.NoError(t, a.End(log))
-			copied += a.Copied()
 			for _, p := range want {
-				saved += int64(len(p))
+				if !lost {
+					saved += int64(len(p))
+				}
 			}
+			if !lost {
+				copied += a.Copied()
+			}
+			lost = false
 		}
 		if want == nil {
 			continue
@@ -249,7 +261,7 @@ func TestWrittenAgainstModel(t *testing.T) {
 	var copied, carried, saved int64
 	seeds := uint64(12)
 	if testing.Short() || race.Enabled {
-		seeds = 3
+		seeds = 8
 	}
 	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -261,7 +273,7 @@ func TestWrittenAgainstModel(t *testing.T) {
 		copied, carried, saved = copied+c, carried+r, saved+s
 	}
 	t.Logf("of %d bytes saved %d were copied and %d carried", saved, copied, carried)
-	require.Less(t, copied, saved*9/10) // all, where the one before was not ended
+	require.Less(t, copied, saved*3/4)
 	require.Less(t, carried, saved/2)
 }
 

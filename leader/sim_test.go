@@ -178,7 +178,7 @@ func (w *world) run() {
 		w.execute()
 		w.goOn()
 		for id, until := range w.plans {
-			w.require(w.over || !w.now.After(until) || w.awaits(id), "plan %d never ends", id)
+			w.require(w.over || !w.now.After(until), "plan %d never ends", id)
 		}
 		w.step(Tick{})
 		for r, p := range w.at {
@@ -411,16 +411,6 @@ func (w *world) begin(p adapt.Plan, rec Record) {
 	}
 }
 
-// awaits tells whether a plan waits for a process to be free: all hosts may be lost.
-func (w *world) awaits(id adapt.ID) bool {
-	for _, p := range w.wanted {
-		if p.ID == id {
-			return len(w.free()) == 0
-		}
-	}
-	return false
-}
-
 // inBudget checks that a rank which need not move may.
 func (w *world) inBudget(mv adapt.Act) {
 	w.moves = append(w.moves, w.now)
@@ -570,7 +560,7 @@ func (w *world) goOn() {
 					i = slices.IndexFunc(free, func(p topology.Place) bool { return w.m.Takes(p.Host) })
 				}
 				if i = max(i, 0); len(free) == 0 {
-					w.over = w.spares == 0 // else one is started
+					w.over = w.spares == 0 || !slices.ContainsFunc(w.names, func(h string) bool { return !w.lost[h] }) // else one is started
 					return
 				}
 				placed.Ranks = append(placed.Ranks, Seat{r, free[i]})

@@ -109,8 +109,7 @@ func (v *Viewer) Signal(sig syscall.Signal) {
 	v.mu.Lock()
 	l := v.line.Load()
 	if l == nil {
-		ends := sig == syscall.SIGINT || sig == syscall.SIGTERM
-		if ends && slices.ContainsFunc(v.signals, func(s syscall.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGTERM }) {
+		if ends := func(s syscall.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGTERM }; ends(sig) && slices.ContainsFunc(v.signals, ends) {
 			v.interrupt.Store(int32(sig))
 		}
 		if len(v.signals) < signalsKept {

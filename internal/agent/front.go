@@ -137,7 +137,7 @@ func (f *front) show() {
 			break
 		}
 		if dropped > 0 {
-			f.to.Send(control.ToFront{Text: new(lost(dropped))})
+			f.to.Send(control.ToFront{Text: new(lostText(dropped))})
 		}
 		if f.to.Send(control.ToFront{Text: &t}) != nil {
 			f.end()

@@ -10,10 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
@@ -413,57 +410,25 @@ func (a *Agent) reelect() {
 		a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
 	}
 	queue := a.pen.changes
-	a.agreed(func() { queue.add(changes) }) // a voter counts as soon as it is added: it has been told before
+	a.agreed(func() { queue.add(changes...) }) // a voter counts as soon as it is added: it has been told before
 }
 
-// changes are those that are to be made. None may be left out, or others would vote than the
-// ledger says. There are few: each is of a host that was lost, or is one more.
-type changes struct {
-	more chan struct{} // one element: there is something in all
-
-	mu  sync.Mutex // guards what follows
-	all []change
-}
-
-func (q *changes) add(all []change) {
-	q.mu.Lock()
-	q.all = append(q.all, all...)
-	q.mu.Unlock()
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for some; nil: there will be none.
-func (q *changes) take(done <-chan struct{}) []change {
-	select {
-	case <-q.more:
-	case <-done:
-		return nil
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all := q.all
-	q.all = nil
-	return all
-}
-
-// revote makes changes to who votes, one after another, until the head ends.
-func (a *Agent) revote(r *replica, queue *changes) {
+// revote makes changes to who votes, one after another, until the head ends. None may be left
+// out, or others would vote than the ledger says.
+func (a *Agent) revote(r *replica, queue *backlog[change]) {
 	for {
 		all := queue.take(a.done)
 		if all == nil {
 			return
 		}
 		for _, c := range all {
-			var f raft.IndexFuture
-			if c.remove != 0 {
-				f = r.raft.RemoveServer(voterID(c.remove), 0, commitTime)
-			} else {
-				f = r.raft.AddVoter(voterID(c.add.Agent), voterAddress(c.add), 0, commitTime)
-			}
-			if err := f.Error(); err != nil {
+			err := a.leading(func() error {
+				if c.remove != 0 {
+					return r.raft.RemoveServer(voterID(c.remove), 0, commitTime).Error()
+				}
+				return r.raft.AddVoter(voterID(c.add.Agent), voterAddress(c.add), 0, commitTime).Error()
+			})
+			if err != nil {
 				a.post(func() { a.detail("change who decides: %v", err) })
 			}
 		}

@@ -27,7 +27,7 @@ func TestNoChangeOfWhoVotesIsLost(t *testing.T) {
 	a.voters = a.electorate()
 	require.Len(t, a.voters, votersMost)
 	members := slices.Clone(a.voters)
-	a.pen.queue, a.pen.changes = &writings{more: make(chan struct{}, 1)}, &changes{more: make(chan struct{}, 1)}
+	a.pen.queue, a.pen.changes = newBacklog[writing](), newBacklog[change]()
 
 	const lost = 2 * votersMost
 	for n := range lost {

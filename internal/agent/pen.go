@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -19,10 +18,10 @@ import (
 // A pen is what the head writes with. Owned by loop, but for queue and changes.
 type pen struct {
 	ledger.Pen
-	queue   *writings // nil before there are other voters
-	changes *changes  // of who votes
-	term    uint64    // in which this head was elected
-	known   bool      // what was written before there was a queue is
+	queue   *backlog[writing] // nil before there are other voters. Who writes goes on; others, whose doing makes it write, wait
+	changes *backlog[change]  // of who votes
+	term    uint64            // in which this head was elected
+	known   bool              // what was written before there was a queue is
 }
 
 // A writing is entries on their way to being agreed on.
@@ -31,50 +30,18 @@ type writing struct {
 	upTo uint64
 }
 
-// writings are those that are to be agreed on. Who writes does not wait: he is the head,
-// and others, whose doing makes him write, wait for what is agreed on.
-type writings struct {
-	more chan struct{} // one element: there is something in all
-
-	mu  sync.Mutex // guards what follows
-	all []writing
-}
-
-func (q *writings) add(w writing) {
-	q.mu.Lock()
-	q.all = append(q.all, w)
-	q.mu.Unlock()
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for some, which can be agreed on as one; false: there will be none.
-func (q *writings) take(done <-chan struct{}) (w writing, ok bool) {
-	for {
-		q.mu.Lock()
-		for n, next := range q.all {
-			if n > 0 && next.Whole != nil || n >= batchMost {
-				break
-			}
-			w.Entries, w.upTo, ok = append(w.Entries, next.Entries...), next.upTo, true
-			if next.Whole != nil {
-				w.Whole = next.Whole
-			}
-			q.all[0] = writing{}
-			q.all = q.all[1:]
+// joined is the first of all that can be agreed on as one, and the others.
+func joined(all []writing) (w writing, rest []writing) {
+	for n, next := range all {
+		if n > 0 && next.Whole != nil || n >= batchMost {
+			return w, all[n:]
 		}
-		q.mu.Unlock()
-		if ok {
-			return w, true
-		}
-		select {
-		case <-q.more:
-		case <-done:
-			return w, false
+		w.Entries, w.upTo = append(w.Entries, next.Entries...), next.upTo
+		if next.Whole != nil {
+			w.Whole = next.Whole
 		}
 	}
+	return w, nil
 }
 
 // batchMost is how many are agreed on as one.
@@ -120,7 +87,7 @@ func (a *Agent) wasAgreed(upTo uint64) {
 // was, unless it is known to them.
 func (a *Agent) replicate(r *replica) {
 	p := a.pen
-	p.queue, p.changes = &writings{more: make(chan struct{}, 1)}, &changes{more: make(chan struct{}, 1)}
+	p.queue, p.changes = newBacklog[writing](), newBacklog[change]()
 	a.wg.Go(func() { a.revote(r, p.changes) })
 	p.term = r.raft.CurrentTerm()
 	a.wg.Go(func() { a.agree(r, p.queue) })
@@ -134,27 +101,37 @@ func (a *Agent) replicate(r *replica) {
 const leadTime = 20 * time.Second
 
 // agree has writings agreed on until the head ends, or is none any more.
-func (a *Agent) agree(r *replica, queue *writings) {
+func (a *Agent) agree(r *replica, queue *backlog[writing]) {
+	var rest []writing
 	for {
-		w, ok := queue.take(a.done)
-		if !ok {
-			return
-		}
-		err := r.commit(w.batch)
-		for errors.Is(err, raft.ErrLeadershipTransferInProgress) { // which may come to nothing
-			select {
-			case <-a.done:
+		if len(rest) == 0 {
+			if rest = queue.take(a.done); rest == nil {
 				return
-			case <-time.After(5 * time.Millisecond):
 			}
-			err = r.commit(w.batch)
 		}
-		if err != nil {
+		var w writing
+		w, rest = joined(rest)
+		if err := a.leading(func() error { return r.commit(w.batch) }); err != nil {
 			a.post(func() { a.depose(err) })
 			r.raft.LeadershipTransfer() // should this voter still be the one that is agreed with
 			return
 		}
 		a.post(func() { a.wasAgreed(w.upTo) })
+	}
+}
+
+// leading does again what failed since the lead is being given to another, which may come to nothing.
+func (a *Agent) leading(do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+			return err
+		}
+		select {
+		case <-a.done:
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func TestWhatIsSaidIsAgreedOn(t *testing.T) {
 			a.speaker = newSpeaker(&stream{screen: new(screen), w: &errs})
 			state := new(ledger.State)
 			require.NoError(t, state.Apply(ledger.Entry{Job: &ledger.Job{Name: "j", Hosts: []string{"x", "y"}, Processes: []ledger.Added{{Host: 1, Ranks: []int{0}}}}}))
-			a.pen = &pen{Pen: ledger.NewPen(state), queue: &writings{more: make(chan struct{}, 1)}}
+			a.pen = &pen{Pen: ledger.NewPen(state), queue: newBacklog[writing]()}
 			a.emit(events.Event{Kind: events.JobStarted, Job: &events.Job{Name: "j", Hosts: []string{"x", "y"}, Ranks: 1, Processes: []events.Placed{{Host: "y", Ranks: []int{0}}}}})
 
 			early := &subscriber{out: pipeless{}}

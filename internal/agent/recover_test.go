@@ -205,6 +205,24 @@ func TestARankGoesWhereThePolicyWantsIt(t *testing.T) {
 	}
 }
 
+// A rank is to begin again elsewhere, as its process is given up, and has come to another by then: it stays there, and
+// the plan ends.
+func TestARankThatIsGivenUpHasMoved(t *testing.T) {
+	a, _ := surviving(1, 0, 0)
+	p := a.processes
+	var moved, ends []error
+	mv := a.moveTo(0, p[0], p[1], func(err error) { moved = append(moved, err) })
+	a.rescue(p[0], 0, p[2], func(err error) { ends = append(ends, err) })
+	a.arrived(p[1], control.Arrived{Rank: 0, Epoch: mv.epoch})
+	a.arrived(p[1], control.Arrived{Rank: 0, Epoch: mv.epoch, Whole: true})
+	a.strand(verdict{by: p[0], text: "it was decided"}, p[0])
+	require.Equal(t, []int{0}, p[1].ranks)
+	require.Equal(t, []error{nil}, moved)
+	require.Len(t, ends, 1)
+	require.ErrorContains(t, ends[0], "it had been moved to process 1")
+	require.Empty(t, a.survival.wanted)
+}
+
 // A rank is in its new process, though not all of its state, when the host that it has left is lost.
 // It goes on from its snapshot, and the policy does not have it recovered from where it is no more.
 func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {

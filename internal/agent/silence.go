@@ -29,8 +29,9 @@ type patient struct {
 	at      moment        // when something came last
 	crawl   crawl
 
-	// answered is when the other end was last seen to be there by another connection: what a short cut has held up TCP tries again after waits that it doubles, up to a second, and another
-	// short cut may be just then; who connects anew waits for nothing.
+	// answered is when the other end was last seen to be there by another connection: what a short
+	// cut has held up TCP tries again after waits that it doubles, up to a second, and another short
+	// cut may be just then; who connects anew waits for nothing.
 	answered moment
 
 	// elsewhere is when something of the other end's host came to processes on others, last: its link

@@ -139,8 +139,8 @@ func (s *spool) show(f, old *front) {
 	s.room.Broadcast()
 }
 
-// lost says that so many bytes were not kept.
-func lost(bytes int64) control.Text {
+// lostText says that so many bytes were not kept.
+func lostText(bytes int64) control.Text {
 	return control.Text{Stderr: true, Data: fmt.Appendf(nil, "mpivrun: %d bytes of output are lost: nobody looked\n", bytes)}
 }
 
@@ -155,7 +155,7 @@ func (s *spool) finish() []control.Text {
 		s.room.Wait()
 	}
 	if s.dropped > 0 {
-		return append([]control.Text{lost(s.dropped)}, s.texts...)
+		return append([]control.Text{lostText(s.dropped)}, s.texts...)
 	}
 	return s.texts
 }

@@ -400,6 +400,10 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		if !mv.planned {
 			a.placed(m.Rank, p)
 		}
+		if w, wanted := a.survival.wanted[m.Rank]; wanted { // by who did not know that it was about to be here
+			delete(a.survival.wanted, m.Rank)
+			w.ended(fmt.Errorf("it had been moved to process %d%s by then", p.index, a.onHost(p)))
+		}
 		a.goOn() // a process is free
 	}
 }

@@ -142,13 +142,18 @@ func (l *link) sendNow(b *Box, m Match, body []byte, flush bool) bool {
 // queueBegun queues a message that the connection took no more than a part of: it must be the
 // next in its lane. So it has a body of its own, and is sent as far as its sender cares.
 func (l *link) queueBegun(s *stream, b *Box, m Match, body []byte) {
+	l.queueOwn(s, b, m, body, wire.Eager)
+	l.met(transport.ErrFull, stuckQueue)
+}
+
+// queueOwn queues the next message of s, with a body of its own, for which nobody waits.
+func (l *link) queueOwn(s *stream, b *Box, m Match, body []byte, kind wire.Kind) {
 	x := l.newEntry(s)
-	l.number(&x.header, s, b, m, wire.Eager)
+	l.number(&x.header, s, b, m, kind)
 	s.sent++
 	l.sent += uint64(len(body))
 	l.own(x, body)
 	l.enqueue(x)
-	l.met(transport.ErrFull, stuckQueue)
 }
 
 // sendKept is sendNow where what is sent is kept.
@@ -255,13 +260,7 @@ func (l *link) notify(b *Box, m Match, cause []byte) bool {
 	if to.failed.Load() {
 		return true
 	}
-	s := b.streams.at(m.Peer)
-	x := l.newEntry(s)
-	l.number(&x.header, s, b, m, wire.Abandon)
-	s.sent++
-	l.sent += uint64(len(cause))
-	l.own(x, cause)
-	l.enqueue(x)
+	l.queueOwn(b.streams.at(m.Peer), b, m, cause, wire.Abandon)
 	l.pump()
 	return true
 }
