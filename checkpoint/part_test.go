@@ -210,7 +210,7 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 			lost = true
 			for i, p := range begun {
 				for _, r := range p.Written {
-					if back {
+					if r.To = min(r.To, len(p.Bytes)); back && r.From < r.To { // it may have been cut since
 						copy(w.parts[i][r.From:r.To], before[i][r.From:r.To])
 						w.written[i] = append(w.written[i], r)
 					}
