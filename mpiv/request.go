@@ -325,4 +325,8 @@ func (r *Request) decide() bool {
 
 // Cancel tries to take the request back. It must still be waited for; it ends
 // with ErrCancelled if it was taken back, and as usual if it was too late.
-func (r *Request) Cancel() { r.r.Cancel() }
+func (r *Request) Cancel() {
+	if r.c != nil {
+		r.c.box.Cancel(r.r)
+	}
+}

@@ -162,7 +162,7 @@ func (l *link) detach() {
 	for _, p := range l.pulling {
 		l.awaitOffer(p.op)
 	}
-	l.pulls, l.freePulls, l.pulling = nil, nil, l.pulling[:0]
+	l.pulls, l.freePulls, l.pulling, l.retracts = nil, nil, l.pulling[:0], nil
 	l.ctl.clear()
 	for _, x := range l.bulk {
 		x.streaming = false

@@ -221,8 +221,8 @@ func (b *Box) Irecv(m Match, into []byte) Request {
 // beginLocked begins the receive o. It unlocks b.mu.
 func (b *Box) beginLocked(o *op) Request {
 	r := Request{op: o, use: o.now()}
-	if o.peer == AnySource && b.choices.on.Load() {
-		b.anyLocked(o)
+	if b.choices.on.Load() && o.numbered() {
+		b.numberLocked(o)
 	}
 	b.receiveLocked(o)
 	return r
@@ -239,7 +239,7 @@ func (b *Box) receiveLocked(o *op) {
 		return
 	}
 	b.removeLocked(a)
-	if o.choice != 0 {
+	if o.choice != 0 && o.peer == AnySource {
 		b.gotLocked(o, a.header.Source, a.header.Seq)
 	}
 	if a.body != nil && len(a.body) <= len(a.small) {
@@ -531,6 +531,9 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 		if kind == kindMprobe {
 			b.removeLocked(a)
 		}
+		o.finishLocked()
+	} else if a := b.foundLocked(o); a != nil {
+		o.found(a)
 		o.finishLocked()
 	} else if !b.trouble.Load() || !b.endIfRefusedLocked(o) {
 		b.probes.push(o)

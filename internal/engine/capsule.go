@@ -42,6 +42,7 @@ type StreamState struct {
 	Sent   uint64   // number of the last message to the peer
 	Got    uint64   // number of the last from it
 	Offers []uint64 // numbers of those from it of which the body has not come, ascending
+	Back   []uint64 // and of those that were given back, of which it does not know yet
 	Log    []Logged // messages to it that are not stable, in order,
 	Past   [][]byte //   and those that were sent with their bodies: records of the log
 }
@@ -130,8 +131,9 @@ func (c *Capsule) offered(from topology.Rank, seq uint64) {
 
 func (b *Box) captureStream(s *stream) StreamState {
 	defer b.lockSending(s)()
-	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers)}
+	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers), Back: slices.Clone(s.returned)}
 	slices.Sort(state.Offers)
+	slices.Sort(state.Back)
 	return state
 }
 
@@ -199,7 +201,7 @@ func (b *Box) adoptStream(st *StreamState) error {
 		return fmt.Errorf("adopt rank %d: the world has no rank %d", b.rank, st.Peer)
 	}
 	s := b.streams.at(st.Peer)
-	s.sent, s.got, s.offers = st.Sent, st.Got, st.Offers
+	s.sent, s.got, s.offers, s.returned = st.Sent, st.Got, st.Offers, st.Back
 	s.acks.Set(s.toAck(b.e.cfg.Replay))
 	s.acked = st.Sent
 	if len(st.Log) > 0 {

@@ -26,10 +26,13 @@ func (c *Capsule) Append(b []byte) []byte {
 		b = le.AppendUint64(b, s.Sent)
 		b = le.AppendUint64(b, s.Got)
 		b = le.AppendUint32(b, uint32(len(s.Offers)))
+		b = le.AppendUint32(b, uint32(len(s.Back)))
 		b = le.AppendUint32(b, uint32(len(s.Log)))
 		b = le.AppendUint64(b, uint64(s.past()))
-		for _, seq := range s.Offers {
-			b = le.AppendUint64(b, seq)
+		for _, seqs := range [][]uint64{s.Offers, s.Back} {
+			for _, seq := range seqs {
+				b = le.AppendUint64(b, seq)
+			}
 		}
 		for k := range s.Log {
 			b = appendMessage(b, &s.Log[k].Header, s.Log[k].Body, len(s.Log[k].Body))
@@ -57,7 +60,7 @@ func (c *Capsule) Append(b []byte) []byte {
 	return b
 }
 
-const capsuleVersion = 4
+const capsuleVersion = 5
 
 // past is how many bytes of records there are.
 func (s *StreamState) past() (n int) {
@@ -68,7 +71,7 @@ func (s *StreamState) past() (n int) {
 }
 
 const (
-	streamLen    = 36 // of a stream, without what it has of each message
+	streamLen    = 40 // of a stream, without what it has of each message
 	abandonedLen = 20 // of abandoned calls, without the cause
 	revokedLen   = 8
 )
@@ -79,7 +82,7 @@ func (c *Capsule) size() int {
 	n := 1 + 6*4 + streamLen*len(c.Streams) + abandonedLen*len(c.Abandoned) + revokedLen*len(c.Revoked)
 	for i := range c.Streams {
 		s := &c.Streams[i]
-		n += 8*len(s.Offers) + ofMessage*len(s.Log) + s.past()
+		n += 8*(len(s.Offers)+len(s.Back)) + ofMessage*len(s.Log) + s.past()
 		for k := range s.Log {
 			n += len(s.Log[k].Body)
 		}
@@ -119,9 +122,12 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 			p.bad = true
 		}
 		last = s.Peer
-		offers, log, past := p.count(8), p.count(wire.HeaderLen+9), p.uint64()
+		offers, back, log, past := p.count(8), p.count(8), p.count(wire.HeaderLen+9), p.uint64()
 		for range offers {
 			s.Offers = append(s.Offers, p.uint64())
+		}
+		for range back {
+			s.Back = append(s.Back, p.uint64())
 		}
 		for range log {
 			h, body, n := p.message()
@@ -135,6 +141,11 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		}
 		for i := range s.Offers {
 			if seq := s.Offers[i]; seq == 0 || seq > s.Got || i > 0 && seq <= s.Offers[i-1] {
+				p.bad = true
+			}
+		}
+		for i, seq := range s.Back {
+			if seq == 0 || i > 0 && seq <= s.Back[i-1] {
 				p.bad = true
 			}
 		}

@@ -5,10 +5,12 @@ import (
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
 )
 
 // What a rank does hangs on its messages, and on choices that are not its own: which
-// message a receive from any source gets, whether a test finds its request done. A
+// message a receive from any source gets, whether a test finds its request done, or a
+// cancellation comes in time. A
 // rank that goes on from a snapshot must be given the same choices again, or what it
 // sends would not be what others have had from it already. So each choice is recorded
 // before the rank can act on it: a determinant.
@@ -24,12 +26,30 @@ const (
 	ChoseMessage ChoiceKind = iota + 1 // a receive from any source got message Seq of Source
 	ChoseOutcome                       // a decision had the outcome Seq; of a probe, message Seq of Source
 	ChoseNothing                       // all decisions up to this one that are not recorded had the outcome 0
+	ChoseCancel                        // the receive Index was asked back: in time if Seq is 1, too late if it is 0
+	ChoseRetract                       // message Seq to Source was asked back, of which Index is the Answer
+	ChoseReturn                        // message Seq of Source was given back
 )
 
-// A Choice is one determinant.
+// OfReceives tells whether Index is that of a receive.
+func (k ChoiceKind) OfReceives() bool { return k == ChoseMessage || k == ChoseCancel }
+
+// OfDecisions tells whether Index is that of a decision.
+func (k ChoiceKind) OfDecisions() bool { return k == ChoseOutcome || k == ChoseNothing }
+
+// An Answer is what has come of asking a message back.
+type Answer uint32
+
+const (
+	AskedTooLate Answer = iota
+	AskedInTime
+	Asked // that is not known yet
+)
+
+// A Choice is one determinant. For what is asked back see docs/decisions/0031-asked-back.md.
 type Choice struct {
 	Kind   ChoiceKind
-	Index  uint32        // of the receive from any source, or of the decision, since the last snapshot; from 1
+	Index  uint32        // of the receive or of the decision, since the last snapshot; from 1
 	Source topology.Rank // where it is one of a message
 	Seq    uint64
 }
@@ -45,8 +65,17 @@ type choices struct {
 	// Of an earlier life, to be made again.
 	messages map[uint32]Choice
 	outcomes map[uint32]Choice
-	last     uint32 // decision that is known
-	lastPost uint32 // receive that is known
+	cancels  map[uint32]bool // also those of this life: by receive, whether it was in time
+	asked    atomic.Pointer[map[message]Answer]
+	given    []*arrival // messages that were given back, for probes that found them before
+	last     uint32     // decision that is known
+	lastPost uint32     // receive that is known
+}
+
+// A message is one to a peer.
+type message struct {
+	peer topology.Rank
+	seq  uint64
 }
 
 // Record has record called with each new choice of the box's rank, before it shows. It is
@@ -54,11 +83,21 @@ type choices struct {
 // since the snapshot from which the rank goes on, in their order, of which posts
 // and polls tell how many the state that it has been given is beyond them.
 func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
+	b.record(record, again, posts, polls)
+	for _, x := range again {
+		if x.Kind == ChoseReturn {
+			b.giveBack(x.Source, x.Seq)
+		}
+	}
+}
+
+func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
 	c.record = record
-	c.messages, c.outcomes = make(map[uint32]Choice), make(map[uint32]Choice)
+	c.messages, c.outcomes, c.cancels = make(map[uint32]Choice), make(map[uint32]Choice), make(map[uint32]bool)
+	asked := make(map[message]Answer)
 	for _, x := range again {
 		switch x.Kind {
 		case ChoseMessage:
@@ -69,7 +108,15 @@ func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
 			c.last = max(c.last, x.Index)
 		case ChoseNothing:
 			c.last = max(c.last, x.Index)
+		case ChoseCancel:
+			c.cancels[x.Index] = x.Seq != 0
+			c.lastPost = max(c.lastPost, x.Index)
+		case ChoseRetract:
+			asked[message{x.Source, x.Seq}] = Answer(x.Index)
 		}
+	}
+	if c.asked.Store(nil); len(asked) > 0 {
+		c.asked.Store(&asked)
 	}
 	c.posts = posts
 	c.polls.Store(polls)
@@ -87,6 +134,9 @@ func (b *Box) Saved() {
 	c := &b.choices
 	clear(c.messages)
 	clear(c.outcomes)
+	clear(c.cancels)
+	c.asked.Store(nil)
+	c.given = nil
 	c.posts, c.last, c.lastPost = 0, 0, 0
 	c.polls.Store(0)
 	c.told.Store(0)
@@ -95,13 +145,28 @@ func (b *Box) Saved() {
 // Replaying tells whether the rank has yet to make choices again that are known from
 // an earlier life. Until then no snapshot may be taken of it.
 func (b *Box) Replaying() bool {
+	if asked := b.choices.asked.Load(); asked != nil {
+		for m := range *asked {
+			s := b.streams.at(m.peer)
+			unlock := b.lockSending(s)
+			sent := s.sent
+			if unlock(); sent < m.seq {
+				return true
+			}
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.repeatsLocked()
+}
+
+// repeatsLocked tells whether a receive or a decision is yet to come that is known.
+func (b *Box) repeatsLocked() bool {
 	return b.choices.posts < b.choices.lastPost || b.choices.polls.Load() < b.choices.last
 }
 
-// Chosen is how many receives from any source and decisions there were since the last
-// snapshot. All that the rank has learned from them is recorded when it returns.
+// Chosen is how many receives and decisions there were since the last snapshot. All that
+// the rank has learned from them is recorded when it returns.
 func (b *Box) Chosen() (posts, polls uint32) {
 	b.tell()
 	b.mu.Lock()
@@ -112,22 +177,31 @@ func (b *Box) Chosen() (posts, polls uint32) {
 // Chooses tells whether the choices of the rank are recorded.
 func (b *Box) Chooses() bool { return b.choices.on.Load() }
 
-// anyLocked numbers the receive o from any source. If it is known which message it
-// got, it gets that.
-func (b *Box) anyLocked(o *op) {
+// numbered tells whether the receive o has a number: those of collectives have none, as
+// several of these may be under way at once.
+func (o *op) numbered() bool { return o.check == 0 || o.peer == AnySource }
+
+// numberLocked numbers the receive o. If it is known which message it got, or that it was
+// asked back in time, it gets that one or none.
+func (b *Box) numberLocked(o *op) {
 	c := &b.choices
 	c.posts++
-	o.choice = c.posts
-	if x, ok := c.messages[o.choice]; ok {
+	if o.choice = c.posts; o.choice > c.lastPost {
+		return
+	}
+	if x, ok := c.messages[o.choice]; ok && o.peer == AnySource {
 		o.peer, o.only = x.Source, x.Seq
+	}
+	if c.cancels[o.choice] {
+		o.only = never
 	}
 }
 
-// gotLocked records that o got a message, unless that is known from an earlier life.
+// never is the number of no message.
+const never = 1<<64 - 1
+
+// gotLocked records that the receive o from any source got a message.
 func (b *Box) gotLocked(o *op, source topology.Rank, seq uint64) {
-	if _, known := b.choices.messages[o.choice]; known {
-		return
-	}
 	b.choices.record(Choice{Kind: ChoseMessage, Index: o.choice, Source: source, Seq: seq})
 }
 
@@ -177,3 +251,131 @@ func (b *Box) again(m Match, x Choice, kind Kind) (Status, *Message, error) {
 }
 
 var callAgain = &Call{Op: "Probe"}
+
+// cancelsLocked tells whether the receive o, which is asked back, is given: as it was in an
+// earlier life; otherwise if it can, which is recorded.
+func (b *Box) cancelsLocked(o *op, can bool) bool {
+	c := &b.choices
+	if o.choice == 0 || !c.on.Load() {
+		return can
+	}
+	if was, known := c.cancels[o.choice]; known {
+		return was
+	}
+	x := Choice{Kind: ChoseCancel, Index: o.choice}
+	if can {
+		x.Seq = 1
+	}
+	c.cancels[o.choice] = can
+	c.record(x)
+	return can
+}
+
+// asked is what an earlier life was told when it asked for message n to a rank; false if
+// it is not known to have asked.
+func (b *Box) asked(to topology.Rank, n uint64) (Answer, bool) {
+	all := b.choices.asked.Load()
+	if all == nil {
+		return 0, false
+	}
+	a, asked := (*all)[message{to, n}]
+	return a, asked
+}
+
+// mayAskBack tells whether an earlier life has asked for message n to a rank, and not too late.
+func (b *Box) mayAskBack(to topology.Rank, n uint64) bool {
+	a, asked := b.asked(to, n)
+	return asked && a != AskedTooLate
+}
+
+// asks records that message n to another rank is asked back. False if it is known that it was
+// too late for that.
+func (b *Box) asks(to topology.Rank, n uint64) bool {
+	a, asked := b.asked(to, n)
+	if !asked {
+		b.learns(to, n, Asked)
+	}
+	return !asked || a != AskedTooLate
+}
+
+// learns records what has come of that.
+func (b *Box) learns(to topology.Rank, n uint64, a Answer) {
+	if to == b.rank || !b.Chooses() { // what a rank sends itself hangs on nobody else
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.choices.record(Choice{Kind: ChoseRetract, Index: uint32(a), Source: to, Seq: n})
+}
+
+// returnsLocked records that a message of another rank was given back.
+func (b *Box) returnsLocked(from topology.Rank, n uint64) {
+	if from != b.rank && b.Chooses() {
+		b.choices.record(Choice{Kind: ChoseReturn, Source: from, Seq: n})
+	}
+}
+
+// giveBack gives back message n of another rank as in an earlier life, in which it may have
+// been looked for before. It may not have come yet.
+func (b *Box) giveBack(from topology.Rank, n uint64) {
+	b.e.enter()
+	defer b.e.leave()
+	b.mu.Lock()
+	a := b.unexpected.numbered(from, n)
+	if a != nil {
+		b.removeLocked(a)
+		b.givenLocked(&a.header, a.length)
+		if a.via != nil {
+			a.via.unexpectedBytes(-a.cost())
+		}
+		b.freeArrivalLocked(a)
+	}
+	b.mu.Unlock()
+	s := b.streams.at(from)
+	l := b.e.lockLink(from)
+	if l == nil {
+		return
+	}
+	defer l.mu.Unlock()
+	if n > s.got { // then it is yet to come
+		s.gaveBack(n)
+		l.e.placings++ // see link.find
+		return
+	}
+	s.answered(n)
+	l.returns(s, n)
+	l.pump()
+}
+
+// givenLocked shows a message that was given back to who found it with a probe before that.
+func (b *Box) givenLocked(h *wire.Header, length int) {
+	c := &b.choices
+	if c.polls.Load() > c.last || c.last == 0 {
+		return
+	}
+	a := &arrival{header: *h, length: length}
+	c.given = append(c.given, a)
+	for o := b.probes.head; o != nil; {
+		next := o.next
+		if o.kind == kindProbe && o.only == h.Seq && o.matches(h.Context, h.Source, h.Tag, h.Seq) {
+			b.probes.remove(o)
+			o.found(a)
+			o.finishLocked()
+		}
+		o = next
+	}
+}
+
+// foundLocked is the message that was given back and that the probe o found before that; nil
+// if it has not come yet.
+func (b *Box) foundLocked(o *op) *arrival {
+	if o.only == 0 || o.kind != kindProbe {
+		return nil
+	}
+	for _, a := range b.choices.given {
+		if o.matches(a.header.Context, a.header.Source, a.header.Tag, a.header.Seq) {
+			return a
+		}
+	}
+	return nil
+}

@@ -59,3 +59,89 @@ func TestADecisionKeepsItsNumber(t *testing.T) {
 	require.Equal(t, engine.Choice{Kind: engine.ChoseOutcome, Index: 2, Seq: 7}, <-recorded)
 	require.Equal(t, engine.Choice{Kind: engine.ChoseOutcome, Index: 1, Source: 1, Seq: 1}, <-recorded)
 }
+
+// A receive that was cancelled in an earlier life gets nothing in the next, which has the message
+// where it was then; and one for which it was too late gets its message though it comes late.
+func TestACancelledReceiveIsCancelledAgain(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+	b := w.boxes[0]
+	var recorded []engine.Choice
+	again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 1, Seq: 1}, {Kind: engine.ChoseCancel, Index: 2, Seq: 0}}
+	b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, again, 0, 0)
+
+	var requests []engine.Request
+	into := make([][]byte, 3)
+	for i := range into {
+		into[i] = make([]byte, 1)
+		requests = append(requests, b.Irecv(engine.Match{Peer: 1, Tag: 1}, into[i]))
+	}
+	b.Cancel(requests[1])
+	require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte("a"), engine.Standard))
+	_, err := requests[1].Wait(t.Context(), recv)
+	require.NoError(t, err)
+	require.Equal(t, "a", string(into[1]))
+	b.Cancel(requests[0])
+	_, err = requests[0].Wait(t.Context(), recv)
+	require.ErrorIs(t, err, engine.ErrCancelled)
+	require.Empty(t, recorded)
+
+	b.Cancel(requests[2])
+	_, err = requests[2].Wait(t.Context(), recv)
+	require.ErrorIs(t, err, engine.ErrCancelled)
+	require.Equal(t, []engine.Choice{{Kind: engine.ChoseCancel, Index: 3, Seq: 1}}, recorded)
+}
+
+// A send that came back in an earlier life does not end before it is asked back again, short as
+// its message may be; and one for which it was too late does not come back.
+func TestASendComesBackAgain(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+	b := w.boxes[0]
+	again := []engine.Choice{
+		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 1},
+		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedTooLate), Source: 1, Seq: 2},
+		{Kind: engine.ChoseOutcome, Index: 1, Seq: 1},
+		{Kind: engine.ChoseOutcome, Index: 2, Seq: 1},
+	}
+	b.Record(func(c engine.Choice) { t.Errorf("recorded %v, which was known", c) }, again, 0, 0)
+	require.True(t, b.Replaying())
+	first := b.Isend(engine.Match{Peer: 1, Tag: 1}, []byte("a"), engine.Standard)
+	second := b.Isend(engine.Match{Peer: 1, Tag: 2}, []byte("b"), engine.Synchronous)
+	_, done, err := first.Test()
+	require.NoError(t, err)
+	require.False(t, done)
+	b.Cancel(first)
+	_, err = first.Wait(t.Context(), send)
+	require.ErrorIs(t, err, engine.ErrCancelled)
+	b.Cancel(second)
+	require.False(t, b.Replaying())
+	into := make([]byte, 1)
+	_, err = w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0, Tag: 2}, into)
+	require.NoError(t, err)
+	require.Equal(t, "b", string(into))
+	_, err = second.Wait(t.Context(), send)
+	require.NoError(t, err)
+}
+
+// What a rank gave back in an earlier life it gives back again when it comes, and no receive gets
+// it; but the probe that had found it before does again.
+func TestAMessageIsGivenBackAgain(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+	b := w.boxes[0]
+	again := []engine.Choice{{Kind: engine.ChoseOutcome, Index: 1, Source: 1, Seq: 1}, {Kind: engine.ChoseReturn, Source: 1, Seq: 1}}
+	b.Record(func(engine.Choice) {}, again, 0, 0)
+
+	sender := w.boxes[1]
+	r := sender.Isend(engine.Match{Peer: 0, Tag: 1}, []byte("a"), engine.Synchronous)
+	sender.Cancel(r)
+	_, err := r.Wait(t.Context(), send)
+	require.ErrorIs(t, err, engine.ErrCancelled)
+	require.NoError(t, sender.Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte("bc"), engine.Standard))
+
+	st, found := b.Iprobe(engine.Match{Peer: engine.AnySource, Tag: 1})
+	require.True(t, found)
+	require.Equal(t, 1, st.Bytes)
+	into := make([]byte, 2)
+	_, err = b.Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: engine.AnyTag}, into)
+	require.NoError(t, err)
+	require.Equal(t, "bc", string(into))
+}

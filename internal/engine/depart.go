@@ -250,8 +250,8 @@ func (b *Box) endStream(s *stream) {
 	for s.head != nil {
 		l.unkeep(s.head, nil)
 	}
-	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order
-		if x.stream == s && x.repeats {
+	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order; and the capsule has what is unsent
+		if x.stream == s && x.repeats || x.unsent(s) {
 			x.gone = true
 		}
 	}

@@ -104,9 +104,19 @@ func (b *Box) lockSending(s *stream) (unlock func()) {
 func (b *Box) captureLog(s *stream, st *StreamState) {
 	defer b.lockSending(s)()
 	st.Past = s.past.records(st.Sent)
-	for x := s.head; x != nil && x.header.Seq <= st.Sent; x = x.snext {
+	log := func(x *entry) {
 		h := x.header
 		h.Ack = 0
 		st.Log = append(st.Log, Logged{h, x.body})
+	}
+	for x := s.head; x != nil && x.header.Seq <= st.Sent; x = x.snext {
+		log(x)
+	}
+	if l := b.e.peers[s.peer].link.Load(); l != nil {
+		for x := l.queue.head; x != nil; x = x.qnext {
+			if x.unsent(s) && x.header.Seq <= st.Sent {
+				log(x)
+			}
+		}
 	}
 }

@@ -175,6 +175,11 @@ func TestLiesEndTheJobByName(t *testing.T) {
 		{"done with a message for another process", func(l *liar) {
 			l.say(wire.Header{Kind: wire.Done, Source: 0, Dest: 3, Seq: 1, Epoch: 1}, nil, false)
 		}, "message of rank 3 to rank 0"},
+		{"what nobody has asked for is given back", func(l *liar) {
+			l.engine.Box(0).Isend(engine.Match{Peer: 2, Tag: 1}, []byte("x"), engine.Synchronous)
+			l.engine.Progress()
+			l.say(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: 0, Dest: 2, Seq: 1, Epoch: 1}, nil, false)
+		}, "gave back message 1 of rank 0, which nobody has asked for"},
 		{"a negative tag", func(l *liar) {
 			b := make([]byte, wire.HeaderLen)
 			h := eager(1)

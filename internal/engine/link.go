@@ -87,6 +87,7 @@ type link struct {
 	earlyBytes int
 	lagged     uint32        // the newest map heard of here when Behind was told of the peer
 	departs    []wire.Header // Departs of ranks that the peer wants to let go, when what is half sent to them has been
+	retracts   []wire.Header // of messages to ranks that do again what they did before
 	pulls      []*op         // under way, by id
 	freePulls  []uint32
 	bad        error          // what the peer did that cannot be
@@ -160,6 +161,7 @@ func (l *link) queueOwn(s *stream, b *Box, m Match, body []byte, kind wire.Kind)
 func (l *link) sendKept(s *stream, b *Box, m Match, body []byte, flush bool) (sent bool) {
 	switch {
 	case l.full():
+	case b.mayAskBack(m.Peer, s.sent+1): // it is to be an offer
 	case l.recordsLocked(len(body)):
 		l.sendRecorded(s, b, m, body, flush)
 		return true
@@ -230,7 +232,7 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 		return r, true
 	}
 	kind := wire.Eager
-	if mode == Synchronous || len(body) > l.eager && l.tooLong(len(body)) || l.pressed {
+	if mode == Synchronous || len(body) > l.eager && l.tooLong(len(body)) || l.pressed || b.mayAskBack(m.Peer, s.sent+1) {
 		kind = wire.Offer
 	}
 	x := l.newEntry(s)
@@ -238,6 +240,9 @@ func (l *link) sendLater(b *Box, m Match, body []byte, mode Mode) (Request, bool
 	s.sent++
 	l.sent += uint64(len(body))
 	x.body, x.op, o.entry = body, o, x
+	if answer, asked := b.asked(m.Peer, x.header.Seq); asked && answer == AskedInTime {
+		l.disown(x)
+	}
 	x.env = wire.Envelope{Length: uint64(len(body))}
 	l.enqueue(x)
 	lent := kind == wire.Eager && len(body) > l.copyMost() // then others may follow, to leave with it
@@ -365,7 +370,7 @@ func (l *link) pumpAnd(flush bool) (goesOn bool) {
 	if !l.stable && flush {
 		l.flush(true)
 	}
-	more := l.held || l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0
+	more := l.held || l.broken != nil || l.stuck != stuckNone || l.ctl.size() > 0 || len(l.bulk) > 0 || len(l.pulling) > 0 || len(l.retracts) > 0
 	l.attention.Set(more)
 	if !more && l.queue.head == nil {
 		l.drained++
@@ -510,33 +515,81 @@ func (l *link) pumpBulk() (more bool) {
 
 // control queues a message about a stream and sends it if it can go now.
 func (l *link) control(h wire.Header, body []byte) {
-	h.Epoch = topology.Epoch(l.e.epoch.Load())
 	needs := uint64(0)
 	if awaited(&h) {
 		needs = l.needs()
 	}
+	l.controlAfter(needs, h, body)
+}
+
+// controlSure is control of what must not be said before all choices of this host are known
+// elsewhere, to nobody: the peer may go on on another host with what it has learned, or never
+// say again what it has said.
+func (l *link) controlSure(h wire.Header, body []byte) {
+	needs := uint64(0)
+	if w := l.e.cfg.Witness; w != nil {
+		needs = w.Recorded()
+	}
+	l.controlAfter(needs, h, body)
+}
+
+// controlAfter is control of what hangs on so many choices.
+func (l *link) controlAfter(needs uint64, h wire.Header, body []byte) {
+	h.Epoch = topology.Epoch(l.e.epoch.Load())
 	l.ctl.push(h, body, needs)
 	l.attend()
 }
 
+// disown has the send of x, which is or will be given back, end when it is asked back.
+func (l *link) disown(x *entry) {
+	o := x.op
+	l.own(x, x.body)
+	x.op, o.entry, o.only = nil, nil, never
+}
+
 // finished: the receiver of an Offer has its body, or gave it back.
 func (l *link) finished(s *stream, seq uint64, flags uint8) {
+	returned := flags&wire.Retracted != 0
 	x, before := s.find(seq)
 	if x == nil || x.header.Kind != wire.Offer || x.done {
-		return // a repetition, after the connection was made again
+		if returned && seq <= s.sent { // a repetition, after the connection was made again
+			l.understood(s, seq)
+		}
+		return
 	}
 	if x.streaming { // a part of what it is waiting for may have left
 		l.refuse(fmt.Errorf("message %d of rank %d is done before its body was sent", seq, s.box.rank))
 		return
 	}
-	x.withdraw()
 	o := x.op
-	if l.replays(s) && flags&wire.Retracted == 0 {
+	again := o != nil && returned && !x.retracting // it was asked for in an earlier life, and is about to be
+	if _, asked := s.box.asked(s.peer, seq); again && !asked {
+		l.refuse(fmt.Errorf("gave back message %d of rank %d, which nobody has asked for", seq, s.box.rank))
+		return
+	}
+	if o != nil && (returned || x.retracting) {
+		answer := AskedTooLate
+		if returned {
+			answer = AskedInTime
+		}
+		l.mu.Unlock() // a Box's lock comes first
+		s.box.learns(s.peer, seq, answer)
+		l.mu.Lock()
+		if x, before = s.find(seq); x == nil || x.op != o {
+			return
+		}
+	}
+	x.withdraw()
+	if again && !x.retracting {
+		l.disown(x)
+		o = nil
+	}
+	if l.replays(s) { // who takes its receiver's place finds out the same
 		if o != nil { // the program gets its buffer back
 			l.own(x, x.body)
 			x.op = nil
 		}
-		x.done = true
+		x.done, x.retracting = true, false
 		l.logs(s, x.cost())
 	} else {
 		if o != nil {
@@ -544,16 +597,31 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		}
 		l.unkeep(x, before)
 	}
-	if flags&wire.Retracted != 0 {
+	if returned {
 		if o != nil {
 			o.err = ErrCancelled
 		}
-		l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
+		l.understood(s, seq)
 	}
 	if o != nil {
 		o.entry = nil
 		o.finish()
 	}
+}
+
+// understood tells the peer that it is known here what it gave back.
+func (l *link) understood(s *stream, seq uint64) {
+	if l.ctl.size() >= answersMost {
+		l.refuse(fmt.Errorf("it gives back again and again what it has given back: %d answers wait", l.ctl.size()))
+		return
+	}
+	l.controlSure(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
+}
+
+// returns notes that message seq of the peer is given back, and tells it.
+func (l *link) returns(s *stream, seq uint64) {
+	s.gaveBack(seq)
+	l.controlSure(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: s.peer, Dest: s.box.rank, Seq: seq}, nil)
 }
 
 // withdraw ends the offer of x's body, if it is one.

@@ -85,6 +85,9 @@ func (l *link) service() bool {
 	if len(l.departs) > 0 {
 		l.departLater()
 	}
+	if len(l.retracts) > 0 {
+		l.retractLater()
+	}
 	return pulls || goesOn
 }
 

@@ -51,7 +51,7 @@ func (p *posted) match(context uint32, source topology.Rank, tag int32, seq uint
 	}
 	if exact != nil {
 		exact.queue.remove(exact)
-		if exact.choice != 0 {
+		if exact.choice != 0 && exact.peer == AnySource {
 			exact.box.gotLocked(exact, source, seq)
 		}
 	}

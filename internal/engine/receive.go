@@ -21,6 +21,7 @@ type incoming struct {
 	odd     bool   // it is one of these:
 	early   *early //   about a map that is not known here yet
 	stale   bool   //   about a rank that was elsewhere before
+	back    bool   //   given back in an earlier life
 	late    []byte //   offered once, and comes as an eager message now, with this body
 	body    [maxControl]byte
 }
@@ -29,7 +30,7 @@ type incoming struct {
 func (in *incoming) begins(n int) {
 	in.op, in.arrival, in.stream, in.length, in.placed = nil, nil, nil, n, true
 	if in.odd {
-		in.odd, in.early, in.stale, in.late = false, nil, false, nil
+		in.odd, in.early, in.stale, in.back, in.late = false, nil, false, false, nil
 	}
 }
 
@@ -75,6 +76,11 @@ func (l *link) Place(header []byte, n int) []byte {
 		l.refuse(fmt.Errorf("%v of %d bytes", h.Kind, n))
 		return nil
 	}
+	if h.Kind == wire.Retract { // its Offer may wait for a map, and it is sent once
+		if _, at := l.stream(h.Source, h.Dest, h.Epoch); at == ahead {
+			return l.placeEarly(in, n)
+		}
+	}
 	return in.body[:n]
 }
 
@@ -108,6 +114,10 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	}
 	if h.Seq <= s.got { // a repetition
 		return l.placeLate(in, n)
+	}
+	if len(s.returned) > 0 && slices.Contains(s.returned, h.Seq) {
+		in.odd, in.back = true, true
+		return nil
 	}
 	b := s.box
 	l.e.open(b)
@@ -203,8 +213,12 @@ func (l *link) find(theirs, ours topology.Rank, epoch topology.Epoch) (*stream, 
 		b := to.box.Load()
 		switch {
 		case from.link.Load() == l && b != nil && !b.gone:
-			l.last, l.lastBy = b.streams.at(theirs), e.placings
-			return l.last, here
+			s := b.streams.at(theirs)
+			if s.awaitsReturned() {
+				return s, here
+			}
+			l.last, l.lastBy = s, e.placings
+			return s, here
 		case uint32(epoch) > e.whole.Load():
 			e.misses()
 			return nil, ahead
@@ -254,6 +268,9 @@ func (l *link) Arrived(header, body []byte) {
 			}
 			return
 		case in.stale:
+			return
+		case in.back:
+			l.arrivedReturned(in.stream, &in.header, in.length)
 			return
 		}
 	}
@@ -379,6 +396,10 @@ func (l *link) arrivedOffer(in *incoming) {
 	if l.replay {
 		s.sums.add(h.Seq, env.Sum)
 	}
+	if len(s.returned) > 0 && slices.Contains(s.returned, h.Seq) {
+		l.arrivedReturned(s, h, int(env.Length))
+		return
+	}
 	l.received(s, h.Seq, 0)
 	l.mu.Lock()
 	s.offers = append(s.offers, h.Seq)
@@ -398,6 +419,20 @@ func (l *link) arrivedOffer(in *incoming) {
 	a.link, a.env, a.since = l, env, l.generation
 	b.insertLocked(a)
 	b.mu.Unlock()
+}
+
+// arrivedReturned is told of a message that an earlier life of its receiver has given back.
+func (l *link) arrivedReturned(s *stream, h *wire.Header, n int) {
+	l.received(s, h.Seq, 0)
+	b := s.box
+	l.e.shut()
+	b.mu.Lock()
+	b.givenLocked(h, n)
+	b.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.returns(s, h.Seq)
+	l.pump()
 }
 
 // offeredAgain answers an Offer that was here before the connection broke: if
@@ -528,28 +563,57 @@ func (l *link) retracted(h *wire.Header) {
 	if s == nil {
 		return
 	}
-	if h.Flags&wire.Retracted != 0 { // the peer has had the answer
+	if h.Flags&wire.Retracted != 0 { // the peer has had the answer, if there was one
+		if h.Seq > s.got {
+			return
+		}
 		s.returned = slices.DeleteFunc(s.returned, func(seq uint64) bool { return seq == h.Seq })
 		return
 	}
 	l.mu.Unlock() // a Box's lock comes first
 	b := s.box
 	b.mu.Lock()
+	if b.repeatsLocked() { // its earlier life may have received it
+		b.mu.Unlock()
+		l.mu.Lock()
+		l.askLater(s, h)
+		return
+	}
 	a := b.unexpected.numbered(h.Source, h.Seq)
 	if a != nil && a.link == nil {
 		a = nil // its body is here, which the peer did not know; it has been told
 	}
 	if a != nil {
 		b.removeLocked(a)
+		b.returnsLocked(h.Source, h.Seq)
 		b.freeArrivalLocked(a)
 	}
 	b.mu.Unlock()
 	l.mu.Lock()
 	if a != nil {
 		s.answered(h.Seq)
-		s.returned = append(s.returned, h.Seq)
-		l.control(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: h.Source, Dest: h.Dest, Seq: h.Seq}, nil)
+		l.returns(s, h.Seq)
 		l.pump()
+	}
+}
+
+// askLater has a Retract count as if it came later.
+func (l *link) askLater(s *stream, h *wire.Header) {
+	same := func(r wire.Header) bool { return r.Seq == h.Seq && r.Source == h.Source && r.Dest == h.Dest }
+	if slices.Contains(s.offers, h.Seq) && !slices.ContainsFunc(l.retracts, same) { // otherwise it has its answer
+		l.retracts = append(l.retracts, *h)
+	}
+	l.attend()
+}
+
+// retractLater does what retracted could not do yet. Polling is held.
+func (l *link) retractLater() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.retracts
+	l.retracts = nil
+	for i := range all {
+		l.retracted(&all[i])
 	}
 }
 

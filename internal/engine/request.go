@@ -215,10 +215,26 @@ func (r Request) Pending() error { return r.failed(ErrProcFailedPending) }
 // Finished tells whether Wait would return at once, without ending r.
 func (r Request) Finished() bool { return r.op == nil || r.finished() }
 
+// Cancel is Request.Cancel for a program that may ask for what was sent long ago: in a later
+// life of b's rank it comes out the same.
+func (b *Box) Cancel(r Request) {
+	if b.Chooses() && (r.op == nil || r.op.kind == KindSend) {
+		// A send that has ended here may be under way there, or the other way round.
+		n, x, known := b.Decide()
+		switch {
+		case known && x.Seq == 0 || !known && (r.op == nil || r.finished()):
+			return
+		case !known:
+			b.Decided(n, 0, 1)
+		}
+	}
+	r.Cancel()
+}
+
 // Cancel tries to take the request back. Wait tells how it ended: with
 // ErrCancelled if that was possible.
 func (r Request) Cancel() {
-	if r.op != nil && !r.finished() {
+	if r.op != nil && !r.stale() {
 		r.op.cancel()
 	}
 }
@@ -267,7 +283,7 @@ func (o *op) cancel() bool {
 		b := o.box
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if o.queue == nil {
+		if !b.cancelsLocked(o, o.queue != nil) {
 			return false
 		}
 		o.queue.remove(o)
@@ -281,44 +297,89 @@ func (o *op) cancel() bool {
 }
 
 func (o *op) cancelSend() bool {
+	b := o.box
+	if o.only == never {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !o.done() {
+			o.err = ErrCancelled
+			o.finishLocked()
+		}
+		return true
+	}
+	n := o.number()
+	if n == 0 || !b.asks(o.peer, n) {
+		return false
+	}
+	back, asked := o.takeBack(n)
+	switch {
+	case back:
+		b.learns(o.peer, n, AskedInTime)
+		o.err = ErrCancelled
+		o.finish()
+	case !asked:
+		b.learns(o.peer, n, AskedTooLate)
+	}
+	return back
+}
+
+// number is that of the message of the send o; 0 if it has ended. Then its entry may be another's.
+func (o *op) number() uint64 {
+	if dst := o.box.e.Box(o.peer); dst != nil {
+		dst.mu.Lock()
+		defer dst.mu.Unlock()
+		if a := o.msg; a != nil && a.sender == o && !o.done() {
+			return a.header.Seq
+		}
+		return 0
+	}
+	l := o.box.e.lockLink(o.peer)
+	if l == nil {
+		return 0 // its receiver has come here, with what was sent to it
+	}
+	defer l.mu.Unlock()
+	if o.entry == nil || o.done() {
+		return 0
+	}
+	return o.entry.header.Seq
+}
+
+// takeBack takes back the send o of message n, where that is still possible. If its receiver
+// is asked, it ends by and by.
+func (o *op) takeBack(n uint64) (back, asked bool) {
 	if dst := o.box.e.Box(o.peer); dst != nil {
 		dst.mu.Lock()
 		defer dst.mu.Unlock()
 		a := o.msg
 		if a == nil || !a.queued || a.sender != o {
-			return false
+			return false, false
 		}
 		dst.removeLocked(a)
+		dst.returnsLocked(o.box.rank, n)
 		dst.freeArrivalLocked(a)
-		o.err = ErrCancelled
-		o.finish()
-		return true
+		return true, false
 	}
 	l := o.box.e.lockLink(o.peer)
 	if l == nil {
-		return false // its receiver has come here, with what was sent to it
+		return false, false
 	}
 	defer l.mu.Unlock()
-	if x := o.entry; x != nil {
-		l.takeBack(x)
-	}
-	return false
+	return false, o.entry != nil && !o.done() && l.takeBack(o.entry)
 }
 
-// takeBack takes back the send of x, where that is still possible. It ends by and by. mu
-// is held.
-func (l *link) takeBack(x *entry) {
+// takeBack asks for x, where that is still possible: then it ends by and by. mu is held.
+func (l *link) takeBack(x *entry) (asked bool) {
 	if x.retracting {
-		return
+		return true
 	}
 	// A message that has its number must be sent: an Offer can be retracted,
 	// and what has not left is made one.
 	if x.header.Kind == wire.Eager {
 		if x.lent {
-			return // it may have arrived
+			return false // it may have arrived
 		}
 		if l.stuck == stuckQueue && l.queue.head == x {
-			return // it is leaving
+			return false // it is leaving
 		}
 		l.offer(x)
 	}
@@ -327,4 +388,5 @@ func (l *link) takeBack(x *entry) {
 		l.retract(x)
 	}
 	l.attend()
+	return true
 }

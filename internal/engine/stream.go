@@ -31,7 +31,8 @@ type stream struct {
 	dirty bool           // got grew since the peer was last told in an Ack
 
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
-	// with Done, and those given back of which the peer does not know yet.
+	// with Done, and those given back of which the peer does not know yet. These are
+	// written while polling is held, too. They may have to come again first.
 	offers, returned []uint64
 	again            []offer // of those, what was offered again while no receive waited for it
 }
@@ -72,6 +73,18 @@ func (s *stream) answered(seq uint64) bool {
 		s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.seq == seq })
 	}
 	return i >= 0
+}
+
+// gaveBack notes that of an Offer.
+func (s *stream) gaveBack(seq uint64) {
+	if !slices.Contains(s.returned, seq) {
+		s.returned = append(s.returned, seq)
+	}
+}
+
+// awaitsReturned tells whether a message is yet to come that an earlier life has given back.
+func (s *stream) awaitsReturned() bool {
+	return slices.ContainsFunc(s.returned, func(seq uint64) bool { return seq > s.got })
 }
 
 // toAck is up to which number the peer need not send messages again. Where it replays, it may
@@ -132,6 +145,9 @@ type entry struct {
 	snext *entry // in stream
 	qnext *entry // in link.queue, or among free entries
 }
+
+// unsent tells whether x is a message of s that is queued and was never sent.
+func (x *entry) unsent(s *stream) bool { return x.stream == s && !x.kept && !x.repeats && !x.gone }
 
 // cost is what the entry counts against the bound of the log.
 func (x *entry) cost() int { return logCost(len(x.body)) }

@@ -21,7 +21,7 @@ import (
 // among them says where one was taken: choices are numbered anew from there.
 
 // kindSnapshot is the Kind of a mark. Value is the snapshot's number, Seq how many
-// receives from any source (<<32) and decisions there were since the snapshot before.
+// receives (<<32) and decisions there were since the snapshot before.
 const kindSnapshot = 255
 
 // choicesFile is where the choices of a life of r are.
@@ -137,9 +137,10 @@ func choicesSince(all []checkpoint.Determinant, number uint64) (since []engine.C
 		case rec.Kind == kindSnapshot || rec.Value < number:
 		default:
 			c := engine.Choice{Kind: engine.ChoiceKind(rec.Kind), Index: rec.Count, Source: topology.Rank(rec.Source), Seq: rec.Seq}
-			if c.Kind == engine.ChoseMessage {
+			switch {
+			case c.Kind.OfReceives():
 				c.Index += posts
-			} else {
+			case c.Kind.OfDecisions():
 				c.Index += polls
 			}
 			since = append(since, c)

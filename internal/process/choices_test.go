@@ -17,6 +17,14 @@ func outcome(index uint32, seq, after uint64) checkpoint.Determinant {
 	return determinantOf(engine.Choice{Kind: engine.ChoseOutcome, Index: index, Seq: seq}, after)
 }
 
+func cancel(index uint32, after uint64) checkpoint.Determinant {
+	return determinantOf(engine.Choice{Kind: engine.ChoseCancel, Index: index, Seq: 1}, after)
+}
+
+func retract(seq, after uint64) checkpoint.Determinant {
+	return determinantOf(engine.Choice{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: seq}, after)
+}
+
 func mark(number uint64, posts, polls uint32) checkpoint.Determinant {
 	return checkpoint.Determinant{Kind: kindSnapshot, Value: number, Seq: uint64(posts)<<32 | uint64(polls)}
 }
@@ -65,6 +73,17 @@ func TestChoicesSince(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was asked back is numbered as receives are, and messages have numbers of their own.
+func TestChoicesOfWhatWasAskedBackSince(t *testing.T) {
+	all := []checkpoint.Determinant{cancel(2, 4), retract(9, 4), mark(5, 3, 7), cancel(1, 5), retract(12, 5)}
+	require.Equal(t, []engine.Choice{
+		{Kind: engine.ChoseCancel, Index: 2, Seq: 1},
+		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 9},
+		{Kind: engine.ChoseCancel, Index: 4, Seq: 1},
+		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 12},
+	}, choicesSince(all, 4))
 }
 
 // Marks of lives that ended before do not count for what follows.

@@ -15,6 +15,7 @@ import (
 type SurviveTally struct {
 	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken, Spilled int
 	Testified, Lost, Unknown                                                                                                                  int // of hosts
+	Returned, Delivered, Withdrawn, Received                                                                                                  int // rumours whose sends were taken back or not, and whose receives were
 	Pressed                                                                                                                                   int // processes that had to know of a move
 	Drafts, Spared                                                                                                                            int // snapshots whose log was put in later, and those of which some was covered by then
 }
@@ -67,7 +68,8 @@ func (s *survival) job(tally *SurviveTally) error {
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
 		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled,
-		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Pressed + b.Pressed, a.Drafts + b.Drafts, a.Spared + b.Spared}
+		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Returned + b.Returned, a.Delivered + b.Delivered, a.Withdrawn + b.Withdrawn, a.Received + b.Received,
+		a.Pressed + b.Pressed, a.Drafts + b.Drafts, a.Spared + b.Spared}
 }
 
 const (
@@ -107,6 +109,9 @@ type survival struct {
 	known     []int             // by rank: so many of them are known elsewhere, too
 	mail      map[mail][]uint64
 	came      map[mail][]uint64
+	whims     *rand.Rand // draws when what is taken back; nil: nothing is
+	told      map[rumour]saying
+	heard     map[rumour]rumour
 	network   *mem.Network
 	narrow    bool
 	last      int        // iteration
@@ -194,6 +199,10 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s.unsteady = unsteady
 	s.sent = make(map[[3]int]uint64)
 	s.counts = make(map[[2]int][2]uint64)
+	if r := seed % 7; !unsteady && (level == Moves || s.wild) && (r == 3 || r == 4 || r == 6) { // seeds that have failed before, without, are among the others
+		s.whims = rand.New(rand.NewPCG(seed, 4))
+		s.told, s.heard = map[rumour]saying{}, map[rumour]rumour{}
+	}
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
 		s.first = append(s.first, []topology.Rank{topology.Rank(r)})
@@ -290,7 +299,10 @@ func (s *survival) run() error {
 			return s.fail
 		}
 	}
-	return s.agree()
+	if err := s.agree(); err != nil {
+		return err
+	}
+	return s.believe()
 }
 
 func (s *survival) over() bool {
@@ -311,7 +323,7 @@ func (s *survival) stuck() string {
 				open++
 			}
 		}
-		fmt.Fprintf(&b, "rank %d in process %d: iteration %d, %d sends and %v open; ", r, s.places[r], w.iteration, open, w.missing())
+		fmt.Fprintf(&b, "rank %d in process %d: iteration %d, %d sends and %v open%s; ", r, s.places[r], w.iteration, open, w.missing(), w.gossip)
 	}
 	return b.String()
 }

@@ -38,6 +38,10 @@ func TestSurvive(t *testing.T) {
 		require.Positive(t, tally.Cuts)
 		require.Positive(t, tally.Moves)
 		require.Positive(t, tally.Overtaken)
+		require.Positive(t, tally.Returned)
+		require.Positive(t, tally.Delivered)
+		require.Positive(t, tally.Withdrawn)
+		require.Positive(t, tally.Received)
 		if level == Moves {
 			require.Positive(t, tally.Undone)
 			return
@@ -99,6 +103,11 @@ func TestSurviveAgain(t *testing.T) {
 		{121, Moves},    // a rank left while a message for it was half there, which was acknowledged when the rest came
 		{1881, Crashes}, // a body was being fetched when its sender left, and was offered elsewhere before that failed
 		{1293, Crashes}, // a rank left while a body was half sent that it had offered in a life before
+		{53, Moves},     // a message was asked back where the map by which it was sent was not known
+		{640, Moves},    // a rank left whose peer did not know yet what it had given back
+		{521, Crashes},  // a rank left while something was queued for which it did not wait; and one was told of what it had not sent yet in this life
+		{500, Crashes},  // it was forgotten what had been given back before that was known on another host
+		{759, Crashes},  // a neighbour went on elsewhere that had learned what only this host knew
 	} {
 		require.NoError(t, Survive(again.seed, again.level, &tally))
 	}

@@ -19,8 +19,9 @@ type worker struct {
 	at       bool // at a safe point
 	sends    []outgoing
 	receives []arriving
-	begun    int           // of sends
-	posted   int           // of receives
+	begun    int // of sends
+	posted   int // of receives
+	gossip   *gossip
 	pending  *snapshot     // taken, not durable yet
 	draft    *engine.Draft // of pending, as long as its log is not in it
 	logged   int           // bytes of that when it was taken
@@ -227,6 +228,7 @@ func (s *survival) undo(w *worker) {
 func (s *survival) begin(w *worker) {
 	w.at = true
 	w.sends, w.receives, w.begun, w.posted = nil, nil, 0, 0
+	w.gossip = s.gossips(w)
 	if w.iteration >= s.last {
 		return
 	}
@@ -275,6 +277,13 @@ func (s *survival) progress(w *worker) error {
 		return nil
 	}
 	open := w.posted < len(w.receives) || w.begun < len(w.sends)
+	if w.gossip != nil {
+		more, err := s.spread(w)
+		if err != nil {
+			return err
+		}
+		open = open || more
+	}
 	for i := range w.sends[:w.begun] {
 		o := &w.sends[i]
 		if !o.done {
@@ -311,6 +320,7 @@ func (s *survival) progress(w *worker) error {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)
 		}
 		s.account(w)
+		s.remember(w)
 		w.iteration++
 		s.tally.Iterations++
 		s.begin(w)

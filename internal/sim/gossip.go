@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// In some runs each rank has a rumour for the next one in each iteration, and waits for one of
+// the rank before. Either may be taken back while it is under way. Where choices are recorded,
+// what the rank does from then on hangs on whether that was in time.
+
+// A rumour is the one that a rank had in an iteration.
+type rumour struct{ rank, iteration int }
+
+// A saying is how one was told in the end.
+type saying struct {
+	told bool // it did not come back
+	mode engine.Mode
+}
+
+// A gossip is a rumour to tell, and one to hear.
+type gossip struct {
+	mode          engine.Mode
+	send, receive engine.Match
+	size          int
+	said, room    []byte
+	tell, hear    engine.Request
+	begun         bool
+	done, due     whims
+	told          bool // the send did not come back
+	hears         bool // nor did the receive, which has
+	heard         rumour
+}
+
+// whims are what a rank has done with its gossip, or is to do.
+type whims uint8
+
+const (
+	told   whims = 1 << iota // the send has ended
+	heard                    // the receive has ended
+	untell                   // the send was asked back
+	unhear                   // the receive was asked back
+
+	toldAndHeard = told | heard
+)
+
+// gossips is that of a rank in its next iteration; nil: it has none.
+func (s *survival) gossips(w *worker) *gossip {
+	if s.whims == nil || w.iteration >= s.last {
+		return nil
+	}
+	n, r := len(s.first), int(w.rank)
+	x := mix(s.seed, uint64(w.iteration), uint64(r), 77)
+	g := &gossip{size: 16 + length(s.seed, w.iteration, r, r, 7), room: make([]byte, 100_100)}
+	if x%3 > 0 {
+		g.mode = engine.Synchronous
+	}
+	g.send = engine.Match{Context: 18, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
+	g.receive = engine.Match{Context: 18, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
+	if x>>8%2 == 0 {
+		g.receive.Peer = engine.AnySource
+	}
+	return g
+}
+
+// spread goes on with w's gossip, after all else has begun. False when it is at its end.
+func (s *survival) spread(w *worker) (open bool, err error) {
+	g := w.gossip
+	switch {
+	case w.begun < len(w.sends) || w.posted < len(w.receives) || g.ended():
+	case !g.begun:
+		g.said = text(w.acc, int(g.send.Peer), 77, g.size)
+		binary.LittleEndian.PutUint64(g.said, uint64(w.rank))
+		binary.LittleEndian.PutUint64(g.said[8:], uint64(w.iteration))
+		g.tell, g.hear, g.begun = w.box.Isend(g.send, g.said, g.mode), w.box.Irecv(g.receive, g.room), true
+	default:
+		if g.due == 0 {
+			g.due = s.look(w)
+		}
+		err = g.goOn(w)
+	}
+	return !g.ended(), err
+}
+
+func (g *gossip) ended() bool { return g.done&toldAndHeard == toldAndHeard }
+
+// look is a decision of w: which of its two requests have ended, and which it asks back.
+func (s *survival) look(w *worker) (due whims) {
+	g := w.gossip
+	var n uint32
+	if s.wild {
+		var before engine.Choice
+		var known bool
+		if n, before, known = w.box.Decide(); known {
+			return whims(before.Seq)
+		}
+	}
+	for _, x := range []struct {
+		r           engine.Request
+		ended, back whims
+	}{{g.tell, told, untell}, {g.hear, heard, unhear}} {
+		switch {
+		case g.done&x.ended != 0:
+		case x.r.Finished():
+			due |= x.ended
+		case g.done&x.back == 0 && s.whims.IntN(60) == 0:
+			due |= x.back
+		}
+	}
+	if s.wild && due != 0 {
+		w.box.Decided(n, 0, uint64(due))
+	}
+	return due
+}
+
+// goOn does what is due. What has ended in an earlier life may not have yet.
+func (g *gossip) goOn(w *worker) error {
+	if g.due&untell != 0 {
+		w.box.Cancel(g.tell)
+	}
+	if g.due&unhear != 0 {
+		w.box.Cancel(g.hear)
+	}
+	g.done |= g.due & (untell | unhear)
+	g.due &^= untell | unhear
+	if g.due&told != 0 {
+		_, done, err := g.tell.Test()
+		if err != nil && !errors.Is(err, engine.ErrCancelled) {
+			return err
+		}
+		if done {
+			g.told = err == nil
+			clear(g.said)
+			g.done, g.due = g.done|told, g.due&^told
+		}
+	}
+	if g.due&heard != 0 {
+		st, done, err := g.hear.Test()
+		if err != nil && !errors.Is(err, engine.ErrCancelled) {
+			return err
+		}
+		if done {
+			if g.hears = err == nil; g.hears {
+				g.heard = rumour{int(binary.LittleEndian.Uint64(g.room)), int(binary.LittleEndian.Uint64(g.room[8:]))}
+				g.room = g.room[:st.Bytes]
+			}
+			g.done, g.due = g.done|heard, g.due&^heard
+		}
+	}
+	return nil
+}
+
+// remember notes what came of w's gossip in this life, and has the rank learn from it.
+func (s *survival) remember(w *worker) {
+	g := w.gossip
+	if g == nil {
+		return
+	}
+	me := rumour{int(w.rank), w.iteration}
+	s.told[me] = saying{g.told, g.mode}
+	if delete(s.heard, me); g.hears {
+		s.heard[me] = g.heard
+	}
+	if g.told {
+		s.tally.Delivered++
+	} else {
+		s.tally.Returned++
+	}
+	if g.hears {
+		s.tally.Received++
+	} else {
+		s.tally.Withdrawn++
+	}
+	if !s.wild {
+		return
+	}
+	w.acc = fold(w.acc, fmt.Append(nil, g.told, g.hears, g.heard))
+	if g.hears {
+		w.acc = fold(w.acc, g.room)
+	}
+}
+
+// believe is an error if somebody has heard what was taken back, or what another has heard, too, or
+// nobody what had to be.
+func (s *survival) believe() error {
+	by := map[rumour]rumour{}
+	for who, what := range s.heard {
+		if !s.told[what].told {
+			return fmt.Errorf("rank %d has heard in iteration %d what rank %d had taken back in iteration %d", who.rank, who.iteration, what.rank, what.iteration)
+		}
+		if other, twice := by[what]; twice {
+			return fmt.Errorf("rank %d has heard twice, in iterations %d and %d, what rank %d told in %d", who.rank, who.iteration, other.iteration, what.rank, what.iteration)
+		}
+		by[what] = who
+	}
+	for what, x := range s.told {
+		if _, heard := by[what]; x.told && x.mode == engine.Synchronous && !heard {
+			return fmt.Errorf("nobody has heard what rank %d told in iteration %d", what.rank, what.iteration)
+		}
+	}
+	return nil
+}
+
+func (g *gossip) String() string {
+	if g == nil {
+		return ""
+	}
+	return fmt.Sprintf(", rumour of %d bytes in mode %d begun %t asked back %t ended %t, heard begun %t asked back %t ended %t", g.size, g.mode,
+		g.begun, g.done&untell != 0, g.done&told != 0, g.begun, g.done&unhear != 0, g.done&heard != 0)
+}
