@@ -33,7 +33,8 @@ type Box struct {
 	witness    Witness // nil: nobody
 	choices    choices
 	chunks     freeChunks
-	gone       bool // the rank has left the process
+	gone       bool        // the rank has left the process
+	leaving    atomic.Bool // it is about to. Written while polling is held
 
 	lone    op                                       // of a call that waits for one message, and has no Request that others could know:
 	busy    release.Bool                             //   it is in use. Taken while mu is held, and given back without

@@ -99,6 +99,7 @@ func (b *Box) askPeers() error {
 	}
 	e.partings++
 	e.leaving[b.rank] = &parting{number: e.partings}
+	b.leaving.Store(true)
 	for _, l := range *e.active.Load() {
 		l.mu.Lock()
 		l.askDepart(b.rank)
@@ -163,6 +164,7 @@ func (b *Box) stay(cause error) error {
 		silent = append(silent, l.process)
 	}
 	delete(e.leaving, b.rank)
+	b.leaving.Store(false)
 	for _, l := range *e.active.Load() {
 		l.mu.Lock()
 		if l.firmLocked() {
@@ -253,6 +255,7 @@ func (b *Box) endStream(s *stream) {
 	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order; and the capsule has what is unsent
 		if x.stream == s && x.repeats || x.unsent(s) {
 			x.gone = true
+			l.attend()
 		}
 	}
 	if s.past.size > 0 {

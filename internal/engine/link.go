@@ -409,7 +409,10 @@ func (l *link) pumpOne() bool {
 	if x.header.Kind == wire.Eager && l.tooLongLocked(len(x.body)) {
 		l.offer(x)
 	}
-	if !x.kept && !x.gone && !x.repeats && !l.admit(x) {
+	if l.stuck != stuckQueue && !x.gone && x.header.Kind != wire.Offer && l.firmLocked() && x.stream.box.leaving.Load() {
+		return false // it would be kept nowhere, follow the Depart, and could come behind what the rank sends from elsewhere
+	}
+	if x.unsent(x.stream) && !l.admit(x) {
 		return false
 	}
 	if err := l.transmit(x, false); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
@@ -28,6 +29,7 @@ type gossip struct {
 	send, receive engine.Match
 	size          int
 	said, room    []byte
+	tires         bool // it abandons a call, and says so
 	tell, hear    engine.Request
 	begun         bool
 	done, due     whims
@@ -59,12 +61,28 @@ func (s *survival) gossips(w *worker) *gossip {
 	if x%3 > 0 {
 		g.mode = engine.Synchronous
 	}
+	g.tires = x>>9%4 == 0
 	g.send = engine.Match{Context: 18, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
 	g.receive = engine.Match{Context: 18, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
 	if x>>8%2 == 0 {
 		g.receive.Peer = engine.AnySource
 	}
 	return g
+}
+
+// tiring is the call that w abandons.
+func (g *gossip) tiring(w *worker) engine.Match {
+	return engine.Match{Context: 20, Tag: g.send.Tag*100 + int32(w.rank)}
+}
+
+func (s *survival) others(r topology.Rank) iter.Seq[topology.Rank] {
+	return func(yield func(topology.Rank) bool) {
+		for to := range topology.Rank(len(s.first)) {
+			if to != r && !yield(to) {
+				return
+			}
+		}
+	}
 }
 
 // spread goes on with w's gossip, after all else has begun. False when it is at its end.
@@ -76,6 +94,9 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 		g.said = text(w.acc, int(g.send.Peer), 77, g.size)
 		binary.LittleEndian.PutUint64(g.said, uint64(w.rank))
 		binary.LittleEndian.PutUint64(g.said[8:], uint64(w.iteration))
+		if g.tires {
+			w.box.Abandon(g.tiring(w), "it is tired", s.others(w.rank))
+		}
 		g.tell, g.hear, g.begun = w.box.Isend(g.send, g.said, g.mode), w.box.Irecv(g.receive, g.room), true
 	default:
 		if g.due == 0 {
@@ -162,6 +183,9 @@ func (s *survival) remember(w *worker) {
 	}
 	me := rumour{int(w.rank), w.iteration}
 	s.told[me] = saying{g.told, g.mode}
+	if g.tires {
+		s.tired[g.tiring(w)] = w.rank
+	}
 	if delete(s.heard, me); g.hears {
 		s.heard[me] = g.heard
 	}
@@ -182,6 +206,47 @@ func (s *survival) remember(w *worker) {
 	if g.hears {
 		w.acc = fold(w.acc, g.room)
 	}
+}
+
+// learn has all ranks hear of all calls that were abandoned.
+func (s *survival) learn() error {
+	for steps := 0; s.fail == nil; steps++ {
+		m, by, to := s.unheard()
+		if m == nil {
+			return nil
+		}
+		if steps > surviveSteps/8 {
+			return fmt.Errorf("rank %d never hears that rank %d has abandoned call %d", to, by, m.Tag)
+		}
+		for p, e := range s.engines {
+			if e == nil {
+				continue
+			}
+			if e.Progress(); len(s.notices[p]) > 0 {
+				s.notices[p][0].tell(e)
+				s.notices[p] = s.notices[p][1:]
+			}
+		}
+		if s.hosts != nil {
+			s.testify(s.hosts[steps%len(s.hosts)])
+		}
+		if err := s.connect(); err != nil {
+			return err
+		}
+	}
+	return s.fail
+}
+
+// unheard is a call that was abandoned, by whom, and a rank that has not heard of it; nil if there is none.
+func (s *survival) unheard() (call *engine.Match, by, to topology.Rank) {
+	for m, by := range s.tired {
+		for _, w := range s.ranks {
+			if why := w.box.Abandoned(m.Context, m.Tag); why == nil || why.By != by {
+				return &m, by, w.rank
+			}
+		}
+	}
+	return nil, 0, 0
 }
 
 // believe is an error if somebody has heard what was taken back, or what another has heard, too, or

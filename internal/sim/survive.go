@@ -112,6 +112,7 @@ type survival struct {
 	whims     *rand.Rand // draws when what is taken back; nil: nothing is
 	told      map[rumour]saying
 	heard     map[rumour]rumour
+	tired     map[engine.Match]topology.Rank // calls that were abandoned, and by whom
 	network   *mem.Network
 	narrow    bool
 	last      int        // iteration
@@ -201,7 +202,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s.counts = make(map[[2]int][2]uint64)
 	if r := seed % 7; !unsteady && (level == Moves || s.wild) && (r == 3 || r == 4 || r == 6) { // seeds that have failed before, without, are among the others
 		s.whims = rand.New(rand.NewPCG(seed, 4))
-		s.told, s.heard = map[rumour]saying{}, map[rumour]rumour{}
+		s.told, s.heard, s.tired = map[rumour]saying{}, map[rumour]rumour{}, map[engine.Match]topology.Rank{}
 	}
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
@@ -300,6 +301,9 @@ func (s *survival) run() error {
 		}
 	}
 	if err := s.agree(); err != nil {
+		return err
+	}
+	if err := s.learn(); err != nil {
 		return err
 	}
 	return s.believe()

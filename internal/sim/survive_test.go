@@ -105,6 +105,8 @@ func TestSurviveAgain(t *testing.T) {
 		{1293, Crashes}, // a rank left while a body was half sent that it had offered in a life before
 		{53, Moves},     // a message was asked back where the map by which it was sent was not known
 		{640, Moves},    // a rank left whose peer did not know yet what it had given back
+		{18, Moves},     // what was queued for a rank that was leaving was sent when its own sender was, too, and came late
+		{678, Moves},    // the same, of what a rank had brought along
 		{521, Crashes},  // a rank left while something was queued for which it did not wait; and one was told of what it had not sent yet in this life
 		{500, Crashes},  // it was forgotten what had been given back before that was known on another host
 		{759, Crashes},  // a neighbour went on elsewhere that had learned what only this host knew
