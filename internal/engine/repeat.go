@@ -65,16 +65,19 @@ func (s *sums) add(seq uint64, sum uint32) {
 		}
 		s.ring = ring
 	}
-	s.ring[seq%uint64(len(s.ring))] = sum
+	s.ring[s.place(seq)] = sum
 	s.last = seq
 }
+
+// place is where in the ring, whose length is a power of two, the sum of a message is.
+func (s *sums) place(seq uint64) uint64 { return seq & uint64(len(s.ring)-1) }
 
 // at is that of message seq; 0 if it is not known.
 func (s *sums) at(seq uint64) uint32 {
 	if seq > s.last || s.last-seq >= uint64(len(s.ring)) {
 		return 0
 	}
-	return s.ring[seq%uint64(len(s.ring))]
+	return s.ring[s.place(seq)]
 }
 
 // remember notes what message h of s was; body nil: it is not known.
