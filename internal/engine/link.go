@@ -82,6 +82,7 @@ type link struct {
 	owedBytes  int       // cost of what it has not been told
 	got        uint64    // bytes that arrived
 	ackSoon    bool      // the peer waits to be told
+	owesSum    bool      // the sum of the last message is not taken yet
 	starting   []pull
 	early      []*early // messages by a map that is not known here yet
 	earlyBytes int

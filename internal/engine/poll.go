@@ -19,6 +19,8 @@ func (e *Engine) pollAll() (moved bool) {
 		e.shut()
 		if m {
 			moved = true
+		} else if l.owesSum {
+			l.settleSum()
 		}
 		if err != nil || l.bad != nil {
 			l.lost(err)

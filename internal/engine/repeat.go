@@ -48,13 +48,43 @@ type sums struct {
 	ring  []uint32
 	first uint64 // the oldest that was ever added; 0: none was
 	last  uint64 // the newest
+	owed  owed   // and the one after that
+}
+
+// owed is a short message of which the sum has not been taken yet. It is taken while nothing
+// comes: who waits for the answer to a message does not wait for its sum.
+type owed struct {
+	seq     uint64 // 0: there is none
+	context uint32
+	tag     int32
+	n       int
+	body    [16]byte
 }
 
 // sumsMost is how many are remembered of a stream.
 const sumsMost = 1 << 16
 
+// owe notes message h, with a short body, which follows the last.
+func (s *sums) owe(h *wire.Header, body []byte) {
+	s.settle()
+	s.owed.seq, s.owed.context, s.owed.tag, s.owed.n = h.Seq, h.Context, h.Tag, len(body)
+	copy(s.owed.body[:], body)
+}
+
+// settle takes the sum that is owed.
+func (s *sums) settle() {
+	if o := &s.owed; o.seq != 0 {
+		seq := o.seq
+		o.seq = 0
+		s.add(seq, sumOf(&wire.Header{Context: o.context, Tag: o.tag}, o.body[:o.n]))
+	}
+}
+
 // add notes that of message seq, which follows the last.
 func (s *sums) add(seq uint64, sum uint32) {
+	if s.owed.seq != 0 {
+		s.settle()
+	}
 	if s.first == 0 {
 		s.first = seq
 	}
@@ -74,6 +104,7 @@ func (s *sums) place(seq uint64) uint64 { return seq & uint64(len(s.ring)-1) }
 
 // at is that of message seq; 0 if it is not known.
 func (s *sums) at(seq uint64) uint32 {
+	s.settle()
 	if seq > s.last || s.last-seq >= uint64(len(s.ring)) {
 		return 0
 	}
@@ -82,12 +113,22 @@ func (s *sums) at(seq uint64) uint32 {
 
 // remember notes what message h of s was; body nil: it is not known.
 func (l *link) remember(s *stream, h *wire.Header, body []byte) {
-	if l.replay {
-		sum := uint32(0)
-		if body != nil {
-			sum = sumOf(h, body)
-		}
-		s.sums.add(h.Seq, sum)
+	switch {
+	case body == nil:
+		s.sums.add(h.Seq, 0)
+	case len(body) <= len(s.sums.owed.body):
+		s.sums.owe(h, body)
+		l.owesSum = true
+	default:
+		s.sums.add(h.Seq, sumOf(h, body))
+	}
+}
+
+// settleSum takes the sum of the last message, if it is owed.
+func (l *link) settleSum() {
+	l.owesSum = false
+	if l.last != nil { // otherwise it is taken when the stream needs it
+		l.last.sums.settle()
 	}
 }
 
