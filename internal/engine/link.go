@@ -657,7 +657,7 @@ func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 
 // retract asks the receiver of the Offer x for it back.
 func (l *link) retract(x *entry) {
-	l.control(wire.Header{Kind: wire.Retract, Source: x.header.Source, Dest: x.header.Dest, Seq: x.header.Seq}, nil)
+	l.controlSure(wire.Header{Kind: wire.Retract, Source: x.header.Source, Dest: x.header.Dest, Seq: x.header.Seq}, nil)
 }
 
 // flushSoon has what Isend held back sent within a fraction of a millisecond,

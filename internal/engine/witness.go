@@ -63,7 +63,5 @@ func (l *link) may(needs uint64) bool {
 const holdLook = 250 * time.Microsecond
 
 // awaited tells whether a control message tells of a choice: that an offer was taken is
-// what a synchronous send waits for, and what is asked back goes to nobody.
-func awaited(h *wire.Header) bool {
-	return h.Kind == wire.Done || h.Kind == wire.Retract && h.Flags&wire.Retracted == 0
-}
+// what a synchronous send waits for. For what is asked back see controlSure.
+func awaited(h *wire.Header) bool { return h.Kind == wire.Done }
