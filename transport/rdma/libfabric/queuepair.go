@@ -107,10 +107,14 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 		q.domain.progress() // the peer's word on what it has consumed may have come
 	}
 	if lane.room(l) {
-		switch err := q.post(frame{kind: message, lane: l, number: lane.number}, header[:], body); {
+		lane.posted.Add(1) // before the peer can say that it has consumed it
+		err := q.post(frame{kind: message, lane: l, number: lane.number}, header[:], body)
+		if err != nil {
+			lane.posted.Add(^uint32(0))
+		}
+		switch {
 		case err == nil:
 			lane.number++
-			lane.posted.Add(1)
 			if lane.full.Load() {
 				lane.full.Store(false)
 				lane.blocked.Store(false)
