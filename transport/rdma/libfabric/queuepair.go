@@ -244,8 +244,12 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	return moved, nil
 }
 
-// receive hands over what has come, within bounds.
+// receive hands over what has come, within bounds. It lies in the fabric's memory.
 func (q *QueuePair) receive(in transport.Receiver) (moved bool) {
+	if !q.fabric.enter() {
+		return false
+	}
+	defer q.fabric.leave()
 	for l := range rdma.Lane(rdma.Lanes) {
 		for n, most := 0, int(window[l]/2); n < most && q.waiting.Load() > 0 && q.take(l, in); n++ {
 			moved = true
@@ -411,8 +415,13 @@ func (q *QueuePair) Close() error {
 	return nil
 }
 
-// release gives back what the queue pair has of the domain.
+// release gives back what the queue pair has of the domain, which is not closed before
+// the queue pair is forgotten.
 func (q *QueuePair) release() {
+	if !q.fabric.enter() {
+		return
+	}
+	defer q.fabric.leave()
 	q.grants.closeAll()
 	q.domain.forget(q)
 	q.mu.Lock()
@@ -423,10 +432,6 @@ func (q *QueuePair) release() {
 		}
 	}
 	q.mu.Unlock()
-	if !q.fabric.enter() {
-		return
-	}
-	defer q.fabric.leave()
 	q.fabric.vacate()
 	for l := range q.inserted {
 		q.fabric.remove(q.their.names[l], q.flying.Load() == 0)

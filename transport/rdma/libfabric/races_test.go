@@ -3,6 +3,7 @@
 package libfabric_test
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -44,4 +45,43 @@ func TestAnAnswerThatComesBeforeSendReturnsIsNoLie(t *testing.T) {
 	}
 	stop.Store(true)
 	others.Wait()
+}
+
+// What a Receiver reads stays where it is until it has read it.
+func TestAnEndpointClosesBehindAReceiver(t *testing.T) {
+	eachProvider(t, func(t *testing.T, o libfabric.Options) {
+		x, y := listen(t, o), listen(t, o)
+		p, err := x.Dial(t.Context(), y.Addr())
+		require.NoError(t, err)
+		q, err := y.Accept(t.Context())
+		require.NoError(t, err)
+		body := bytes.Repeat([]byte{7}, q.MaxBody())
+		require.NoError(t, p.Send(transport.Message{Header: make([]byte, transport.HeaderLen), Body: body}))
+		in := &slow{begun: make(chan struct{})}
+		var closing sync.WaitGroup
+		closing.Go(func() {
+			<-in.begun
+			y.Close()
+		})
+		for in.got == nil {
+			p.Poll(new(caught))
+			_, err := q.Poll(in)
+			require.NoError(t, err)
+		}
+		closing.Wait()
+		require.Equal(t, body, in.got)
+	})
+}
+
+// slow is a Receiver that takes its time.
+type slow struct {
+	caught
+	begun chan struct{}
+	got   []byte
+}
+
+func (s *slow) Receive(header, body []byte) {
+	close(s.begun)
+	time.Sleep(300 * time.Millisecond)
+	s.got = bytes.Clone(body)
 }
