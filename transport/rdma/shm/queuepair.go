@@ -63,7 +63,7 @@ type QueuePair struct {
 	state   atomic.Uint32
 	todo    release.Bool  // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
-	helping atomic.Bool   // PollCQ writes to the peer's memory
+	helping atomic.Bool   // PollCQ writes to the peer's memory, or asks it to write here
 	gone    atomic.Bool   // the peer's end of the socket is closed
 	closing sync.Once
 	drained sync.Once
