@@ -127,7 +127,22 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 		lane.blocked.Store(true)
 	}
 	lane.full.Store(true)
+	if q.armed.Load() { // before it was full
+		q.awaitRoom(lane.blocked.Load(), lane.room(l))
+	}
 	return transport.ErrFull
+}
+
+// awaitRoom sees to it that who is armed is woken when a full lane has room: now, or, where
+// nobody will say that, after a nap.
+func (q *QueuePair) awaitRoom(blocked, room bool) {
+	switch {
+	case blocked:
+		q.domain.waker.congested.Store(true)
+		q.domain.waker.kick()
+	case room: // has come just now
+		q.fire()
+	}
 }
 
 // post sends a frame with a header and a body. The error may be errAgain.
