@@ -216,6 +216,8 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 	delete(e.halves, key)
 	e.mu.Unlock()
 	close(first.met)
+	cutFirst := context.AfterFunc(ctx, func() { first.stream.Reset() }) // or its peer, who takes no answer, would keep the seat
+	defer cutFirst()
 	var lanes [2]network.Stream
 	lanes[first.hello.Lane], lanes[h.Lane] = first.stream, s
 	select { // before the answer, so that who was accepted is not refused
@@ -224,7 +226,7 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 		first.stream.Reset()
 		return false
 	}
-	if _, err := lanes[0].Write(e.hello(0, h.ID)); err == nil && cut() {
+	if _, err := lanes[0].Write(e.hello(0, h.ID)); err == nil && cut() && cutFirst() {
 		if c, err := e.connect(lanes, h.Addr, cert); err == nil {
 			e.backlog <- c // has room: we have a seat
 			return true

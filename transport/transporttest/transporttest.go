@@ -51,6 +51,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint, except ...E
 		{"an end armed too late is woken at once", testArmLate},
 		{"a full end is woken when there is room", testArmFull},
 		{"an end that was armed before it was full is woken when there is room", testArmBeforeFull},
+		{"who is armed, and then refused, is woken when there is room", testArmBeforeRefused},
 		{"an end armed after room came is woken at once", testArmRoom},
 		{"closing one end breaks the other and wakes it", testClose},
 		{"a closed endpoint accepts nobody and its goroutines are gone", testEndpointClose},

@@ -113,6 +113,23 @@ func testArmBeforeFull(t *testing.T, s *setup) {
 	}
 }
 
+// testArmBeforeRefused: who is armed first, and then refused, is woken when there is room.
+func testArmBeforeRefused(t *testing.T, s *setup) {
+	for _, bulk := range []bool{false, true} {
+		a, b := s.pair(t)
+		woken := make(chan struct{}, 1000)
+		asleep(t, a, new(inbox), func() { woken <- struct{}{} })
+		out := &sender{conn: a}
+		for n := uint64(0); out.fulls == 0; n++ {
+			h, body := number(n, 20_000)
+			out.msgs = append(out.msgs, transport.Message{Header: h, Body: body, Bulk: bulk})
+			require.NoError(t, out.step())
+		}
+		in := new(inbox)
+		until(t, "an end that was armed before it was refused to be woken", func() bool { return len(woken) > 0 }, poller(b, in))
+	}
+}
+
 func testArmRoom(t *testing.T, s *setup) {
 	for _, size := range []int{100, 20_000} {
 		a, b := s.pair(t)

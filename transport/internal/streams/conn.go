@@ -105,7 +105,12 @@ func (c *Conn) Send(m transport.Message) error {
 	if m.Bulk {
 		lane = 1
 	}
-	return c.out[lane].send(m)
+	o := &c.out[lane]
+	err := o.send(m)
+	if err != nil && o.roomy() { // all has left before anybody knew that room is wanted
+		c.signal()
+	}
+	return err
 }
 
 // Progress is how many bytes of what may leave the streams have taken, ever, and how many wait

@@ -230,6 +230,8 @@ func (d *Domain) shake(sock net.Conn, handshake func() (*QueuePair, error)) (*Qu
 		return nil, net.ErrClosed
 	}
 	d.socks[sock] = struct{}{}
+	d.running.Add(1) // also for who dials: the fabric stays until then
+	defer d.running.Done()
 	d.mu.Unlock()
 	sock.SetDeadline(time.Now().Add(d.opt.Patience))
 	q, err := handshake()

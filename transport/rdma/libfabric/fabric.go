@@ -541,7 +541,7 @@ func (f *fabric) growOps() error {
 // close ends all that is under way; what memory it used is free afterwards.
 func (f *fabric) close() {
 	f.shut.Store(true)
-	for f.users.Load() != 0 { // calls that never wait
+	for f.users.Load() != 0 { // calls that never wait, and Receivers
 		time.Sleep(10 * time.Microsecond)
 	}
 	C.mpiv_close_endpoints(f.c)

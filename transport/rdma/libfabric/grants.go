@@ -412,8 +412,8 @@ func (q *QueuePair) revokedByPeer(r recall) {
 		}
 	}
 	q.owed = r
-	q.mu.Unlock()
 	q.owes.Store(true)
+	q.mu.Unlock()
 	q.answer()
 }
 
@@ -424,14 +424,16 @@ func (q *QueuePair) answer() {
 	}
 	q.mu.Lock()
 	r := q.owed
-	busy := q.ways.useLocked(&r)
+	owes := q.owes.Load() && !q.ways.useLocked(&r)
+	if owes {
+		q.owes.Store(false) // here, for another question may follow the answer
+	}
 	q.mu.Unlock()
-	if busy {
+	if !owes {
 		return
 	}
 	var header [transport.HeaderLen]byte
 	r.put(&header)
-	q.owes.Store(false)
 	if !q.control(revoked, rdma.Eager, &header) {
 		q.owes.Store(true)
 	}

@@ -107,10 +107,14 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 		q.domain.progress() // the peer's word on what it has consumed may have come
 	}
 	if lane.room(l) {
-		switch err := q.post(frame{kind: message, lane: l, number: lane.number}, header[:], body); {
+		lane.posted.Add(1) // before the peer can say that it has consumed it
+		err := q.post(frame{kind: message, lane: l, number: lane.number}, header[:], body)
+		if err != nil {
+			lane.posted.Add(^uint32(0))
+		}
+		switch {
 		case err == nil:
 			lane.number++
-			lane.posted.Add(1)
 			if lane.full.Load() {
 				lane.full.Store(false)
 				lane.blocked.Store(false)
@@ -123,7 +127,22 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 		lane.blocked.Store(true)
 	}
 	lane.full.Store(true)
+	if q.armed.Load() { // before it was full
+		q.awaitRoom(lane.blocked.Load(), lane.room(l))
+	}
 	return transport.ErrFull
+}
+
+// awaitRoom sees to it that who is armed is woken when a full lane has room: now, or, where
+// nobody will say that, after a nap.
+func (q *QueuePair) awaitRoom(blocked, room bool) {
+	switch {
+	case blocked:
+		q.domain.waker.congested.Store(true)
+		q.domain.waker.kick()
+	case room: // has come just now
+		q.fire()
+	}
 }
 
 // post sends a frame with a header and a body. The error may be errAgain.
@@ -240,8 +259,12 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	return moved, nil
 }
 
-// receive hands over what has come, within bounds.
+// receive hands over what has come, within bounds. It lies in the fabric's memory.
 func (q *QueuePair) receive(in transport.Receiver) (moved bool) {
+	if !q.fabric.enter() {
+		return false
+	}
+	defer q.fabric.leave()
 	for l := range rdma.Lane(rdma.Lanes) {
 		for n, most := 0, int(window[l]/2); n < most && q.waiting.Load() > 0 && q.take(l, in); n++ {
 			moved = true
@@ -407,8 +430,13 @@ func (q *QueuePair) Close() error {
 	return nil
 }
 
-// release gives back what the queue pair has of the domain.
+// release gives back what the queue pair has of the domain, which is not closed before
+// the queue pair is forgotten.
 func (q *QueuePair) release() {
+	if !q.fabric.enter() {
+		return
+	}
+	defer q.fabric.leave()
 	q.grants.closeAll()
 	q.domain.forget(q)
 	q.mu.Lock()
@@ -419,10 +447,6 @@ func (q *QueuePair) release() {
 		}
 	}
 	q.mu.Unlock()
-	if !q.fabric.enter() {
-		return
-	}
-	defer q.fabric.leave()
 	q.fabric.vacate()
 	for l := range q.inserted {
 		q.fabric.remove(q.their.names[l], q.flying.Load() == 0)

@@ -174,8 +174,14 @@ func (q *QueuePair) shares(n int) bool {
 	return (n >= sharedMany || n >= sharedRead && len(q.posted) == 1) && !q.regions.any()
 }
 
-// share opens a transfer for a, if there is one to be had.
+// share opens a transfer for a, if there is one to be had. Close either waits for this and
+// closes the transfer, or is seen here.
 func (q *QueuePair) share(a *access) {
+	q.helping.Store(true)
+	defer q.helping.Store(false)
+	if q.state.Load() != 0 {
+		return
+	}
 	for i := range q.in.transfers {
 		if q.open.Load()&(1<<i) != 0 {
 			continue

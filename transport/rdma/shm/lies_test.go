@@ -201,6 +201,18 @@ func TestAReadWaitsForTheChunksOfItsHelper(t *testing.T) {
 	require.Equal(t, from, into)
 }
 
+// Close may come between two chunks of a Poll. Nobody would wait for a helper after it.
+func TestAReadIsNotSharedAfterClose(t *testing.T) {
+	q, peer, _ := alone(t)
+	into := make([]byte, sharedRead)
+	require.NoError(t, q.PostRead(into, rdma.Key{Addr: 1, Len: sharedRead, Remote: [2]uint64{0, 1}}, 9))
+	q.gone.Store(true)
+	q.Close()
+	q.share(&q.posted[0])
+	require.Nil(t, q.posted[0].shared)
+	require.Zero(t, peer[1].active.Load(), "the peer is asked to write here")
+}
+
 func TestAReadWhoseHelperFailsIsReadAgain(t *testing.T) {
 	q, peer, _ := alone(t)
 	from, into := make([]byte, sharedRead), make([]byte, sharedRead)

@@ -63,7 +63,7 @@ type QueuePair struct {
 	state   atomic.Uint32
 	todo    release.Bool  // an access waits for PollCQ
 	open    atomic.Uint64 // bits of this side's transfers, as in in.active
-	helping atomic.Bool   // PollCQ writes to the peer's memory
+	helping atomic.Bool   // PollCQ writes to the peer's memory, or asks it to write here
 	gone    atomic.Bool   // the peer's end of the socket is closed
 	closing sync.Once
 	drained sync.Once
@@ -124,6 +124,12 @@ func (q *QueuePair) PostSend(l rdma.Lane, header *[transport.HeaderLen]byte, bod
 	if !posted {
 		if !ok {
 			return q.lied("it has read more messages than were sent")
+		}
+		if q.in.sleeping.Load() == asleep { // it was armed before
+			if q.awaitsRoom(l) {
+				q.fire()
+			}
+			runtime.KeepAlive(q)
 		}
 		return transport.ErrFull
 	}
@@ -330,15 +336,22 @@ func (q *QueuePair) due() bool {
 	due := q.state.Load() != 0 || q.todo.Get()
 	for l := range rdma.Lane(rdma.Lanes) {
 		due = due || q.recv[l].filled()
-		if at := q.send[l].fullAt.Load(); at != 0 {
-			q.out.wanted.Or(1 << l)
-			due = due || q.out.heads[l].Load() != at-1
-		}
+		due = q.awaitsRoom(l) || due
 	}
 	for i, open := 0, q.open.Load(); i < maxTransfers; i++ {
 		due = due || open&(1<<i) != 0 && !q.in.transfers[i].stalled()
 	}
 	return due
+}
+
+// awaitsRoom asks the peer to ring when there is room in a lane that is full; true when there is.
+func (q *QueuePair) awaitsRoom(l rdma.Lane) bool {
+	at := q.send[l].fullAt.Load()
+	if at == 0 {
+		return false
+	}
+	q.out.wanted.Or(1 << l)
+	return q.out.heads[l].Load() != at-1
 }
 
 // fire calls wake, once for each NotifyCQ.

@@ -1,0 +1,75 @@
+package libp2p
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport/internal/streams"
+)
+
+// deaf is a peer that says Hello in one stream and takes nothing.
+type deaf struct {
+	network.Conn
+	hello *bytes.Reader
+	ended chan struct{}
+	reset func()
+}
+
+func newDeaf(lane int) *deaf {
+	h := streams.Hello{Lane: lane, ID: [16]byte{1}, Addr: Name + ":/p2p/x"}
+	d := &deaf{hello: bytes.NewReader(h.Append(nil)), ended: make(chan struct{})}
+	d.reset = sync.OnceFunc(func() { close(d.ended) })
+	return d
+}
+
+func (d *deaf) RemotePeer() peer.ID            { return "deaf" }
+func (d *deaf) RemotePublicKey() crypto.PubKey { return nil }
+
+// stream is that of a deaf peer.
+type stream struct {
+	network.Stream
+	d *deaf
+}
+
+func (s stream) Conn() network.Conn         { return s.d }
+func (s stream) Read(p []byte) (int, error) { return s.d.hello.Read(p) }
+func (s stream) Write([]byte) (int, error)  { <-s.d.ended; return 0, io.ErrClosedPipe }
+func (s stream) Reset() error               { s.d.reset(); return nil }
+
+func TestAMemberThatTakesNoAnswerKeepsNoSeat(t *testing.T) {
+	e, err := Listen(t.Context(), Options{Address: "127.0.0.1"})
+	require.NoError(t, err)
+	defer e.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	first := make(chan bool, 1)
+	lanes := [2]*deaf{newDeaf(0), newDeaf(1)}
+	defer lanes[0].reset()
+	life, end := context.WithCancel(t.Context()) // its own time would be over first
+	defer end()
+	go func() { first <- e.greet(life, stream{d: lanes[0]}) }()
+	for halves := 0; halves == 0; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		halves = len(e.halves)
+		e.mu.Unlock()
+	}
+	greeted := make(chan bool, 1)
+	go func() { greeted <- e.greet(ctx, stream{d: lanes[1]}) }()
+	select {
+	case ok := <-greeted:
+		require.False(t, ok)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a peer that takes no answer")
+	}
+	require.Empty(t, e.seats)
+	<-first
+}
