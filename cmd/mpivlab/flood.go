@@ -81,6 +81,8 @@ func parseFlood(args []string) (d deluge, err error) {
 		return d, fmt.Errorf("--for %v: it must be more than 0 and at most %v", d.long, flood.MostDuration)
 	case d.connections < 1 || d.connections > flood.MostConnections:
 		return d, fmt.Errorf("--connections %d: there must be from 1 to %d", d.connections, flood.MostConnections)
+	case d.bytes < 1 || d.bytes > flood.MostBytes:
+		return d, fmt.Errorf("--bytes %d: there must be from 1 to %d", d.bytes, flood.MostBytes)
 	}
 	return d, nil
 }
@@ -89,6 +91,10 @@ func parseFlood(args []string) (d deluge, err error) {
 // begins and one when it has ended.
 func floods(args []string) int {
 	d, err := parseFlood(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Println(floodUsage)
+		return 0
+	}
 	if err != nil {
 		return report(codeUsage, err)
 	}

@@ -19,7 +19,7 @@ func TestParseFlood(t *testing.T) {
 	require.Equal(t, deluge{host: "X", from: "A", long: 3 * time.Second, connections: 5, bytes: 7, apache: true, tied: true}, d)
 	for line, says := range map[string]string{
 		"": "usage", "--from A": "usage", "X Y": "one host is flooded", "X --for 0s": "must be more than 0", "X --for 1h": "at most 10m",
-		"X --connections 0": "from 1 to 2000", "X --with nginx": "there are apache", "X --fro A": "usage",
+		"X --connections 0": "from 1 to 2000", "X --bytes 0": "from 1 to 1073741824", "X --bytes 2000000000": "from 1 to 1073741824", "X --with nginx": "there are apache", "X --fro A": "usage",
 	} {
 		_, err := parseFlood(strings.Fields(line))
 		require.ErrorContains(t, err, says, line)
