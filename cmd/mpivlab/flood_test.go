@@ -54,3 +54,10 @@ func TestFloodInTheLab(t *testing.T) {
 	require.Contains(t, out, " MB in ")
 	require.Contains(t, out, "\ncode 0\n")
 }
+
+func TestAFloodThatNobodyServesFails(t *testing.T) {
+	out, code := inLab(t, "--hosts", "X,A", "--", "sh", "-c", `TMPDIR=/no/such /proc/$PPID/exe flood X --for 300ms --connections 5; echo code $?`)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "mpivlab: serve on host X: flood: open /no/such/")
+	require.Contains(t, out, "\ncode 1\n")
+}
