@@ -62,6 +62,11 @@ func atTerminal(t *testing.T, background bool) (master *os.File, pid int, lines 
 	}()
 	pid, err := strconv.Atoi(after(t, said, "pid "))
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() { // its shell has not waited for it yet
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
 	after(t, said, "ready")
 	return master, pid, said
 }
