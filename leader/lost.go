@@ -30,6 +30,7 @@ func (m *Machine) hostJoined(in HostJoined) {
 // hostLost takes a host, and all that runs there, out of the job.
 func (m *Machine) hostLost(in HostLost) {
 	name, h := in.Host, m.hosts[in.Host]
+	m.notSpared(func(p topology.Place) bool { return p.Host == name })
 	if h == nil || !h.joined {
 		return
 	}
@@ -72,6 +73,7 @@ func (m *Machine) processReady(p topology.Place) {
 }
 
 func (m *Machine) processLost(in ProcessLost) {
+	m.notSpared(func(p topology.Place) bool { return p == in.Place })
 	q := m.process(in.Place)
 	if q == nil {
 		return
@@ -109,7 +111,7 @@ func (m *Machine) placed(in Seat) {
 	} else {
 		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == in.Rank })
 	}
-	r.dead, r.stuck, r.retry, r.was = nil, false, time.Time{}, before
+	r.dead, r.lives, r.stuck, r.retry, r.was = nil, false, false, time.Time{}, before
 	q := m.process(in.At)
 	if q == nil {
 		q = m.addProcess(in.At)
@@ -168,7 +170,30 @@ func (m *Machine) die(r topology.Rank, c *cause) {
 	if m.ranks[r].dead == nil {
 		m.dead = append(m.dead, r)
 	}
-	m.ranks[r].dead, m.ranks[r].since, m.ranks[r].retry, m.ranks[r].undone = c, m.now, time.Time{}, 0
+	m.ranks[r].dead, m.ranks[r].since, m.ranks[r].retry, m.ranks[r].undone, m.ranks[r].lives = c, m.now, time.Time{}, 0, false
+}
+
+// spared: a rank that was to begin again elsewhere, and was well, goes on where it is.
+func (m *Machine) spared(r topology.Rank) {
+	at, info := m.at(r), &m.ranks[r]
+	q := m.process(at)
+	if q == nil {
+		q = m.addProcess(at)
+	}
+	q.ready = true
+	q.ranks = append(q.ranks, r)
+	m.hosts[at.Host].ranks++
+	m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == r })
+	info.dead, info.lives, info.retry = nil, false, m.now.Add(retryAfter)
+}
+
+// notSpared: the processes at some places have ended, whatever was decided of their ranks.
+func (m *Machine) notSpared(ended func(p topology.Place) bool) {
+	for r := range m.ranks {
+		if m.ranks[r].lives && ended(m.at(topology.Rank(r))) {
+			m.ranks[r].lives = false
+		}
+	}
 }
 
 // A recovery that could not be is tried again, after tryAgain and so often: who performs it

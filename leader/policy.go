@@ -279,6 +279,10 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 		q.plan = 0
 	}
 	if in.Outcome.End != adapt.Finished {
+		if r.dead != nil && s.Again && r.lives {
+			m.spared(s.Rank)
+			return
+		}
 		if r.dead != nil && s.Again {
 			r.retry = m.now.Add(tryAgain)
 			r.undone++
@@ -307,7 +311,7 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 	} else {
 		m.dead = slices.DeleteFunc(m.dead, func(o topology.Rank) bool { return o == s.Rank })
 	}
-	r.dead, r.stuck, r.retry = nil, false, time.Time{}
+	r.dead, r.lives, r.stuck, r.retry = nil, false, false, time.Time{}
 	if !s.Again {
 		r.moved = m.now
 	}

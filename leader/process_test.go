@@ -1,11 +1,13 @@
 package leader
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -74,4 +76,55 @@ func TestAProcessIsNotGivenUpForHalfOfItsRanks(t *testing.T) {
 		}
 		require.Equal(t, want, verbs, "%d spares", spares)
 	}
+}
+
+// A rank that was to begin again elsewhere, and whose plan was refused, is no dead one unless its process has
+// ended: nobody gives the job up for it, and its process can be lost, and it be recovered, later.
+func TestARescueThatIsRefusedLeavesTheRankAlive(t *testing.T) {
+	x := topology.Place{Host: "X"}
+	begin := func() (*Machine, Do) {
+		m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
+		m.Step(start, HostJoined{Host: "X", Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Trusted: true})
+		m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
+		m.Step(start, ProcessReady{topology.Place{Host: "X", Slot: 1}})
+		m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
+		m.Step(start, StateSize{Rank: 0, Bytes: 1e6, Copies: []string{"Y"}, Taken: start})
+		m.ranks[0].stuck = true // so that it is not asked to come alive
+		m.Step(start, HostReading{Host: "X", Cores: 2, Others: 2, Pressure: 0.9})
+		for _, act := range m.Step(start.Add(time.Second), Tick{}) {
+			if do, ok := act.(Do); ok {
+				require.Equal(t, VerbAgain, do.Plan.Act.Verb)
+				return m, do
+			}
+		}
+		t.Fatal("no rescue was planned")
+		return nil, Do{}
+	}
+	refused := adapt.Outcome{End: adapt.Undone, Why: "it is taken"}
+	const refusedAt = 1010 * time.Millisecond
+
+	t.Run("its process goes on", func(t *testing.T) {
+		m, do := begin()
+		now := start.Add(refusedAt)
+		for _, act := range m.Step(now, PlanEnded{ID: do.Plan.ID, Outcome: refused}) {
+			require.NotContains(t, []string{"leader.GiveUp", "leader.Do"}, fmt.Sprintf("%T", act))
+		}
+		require.Equal(t, x, m.at(0))
+		require.Nil(t, m.ranks[0].dead)
+		require.Equal(t, 1, m.hosts["X"].ranks)
+
+		acts := m.Step(now.Add(10*time.Millisecond), ProcessLost{Place: x, Why: Killed})
+		plans := plansOf(acts)
+		require.Len(t, plans, 1, "%v", acts)
+		require.Equal(t, VerbAgain, plans[0].Act.Verb)
+	})
+	t.Run("its process is lost meanwhile", func(t *testing.T) {
+		m, do := begin()
+		now := start.Add(refusedAt)
+		m.Step(now, ProcessLost{Place: x, Why: Killed})
+		m.Step(now, PlanEnded{ID: do.Plan.ID, Outcome: refused})
+		require.NotNil(t, m.ranks[0].dead)
+		require.Len(t, plansOf(m.Step(now.Add(tryAgain), Tick{})), 1)
+	})
 }

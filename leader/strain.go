@@ -308,6 +308,11 @@ func (m *Machine) remedy(t Trouble) {
 	if len(again) > 0 {
 		// Nobody has to consent to be rescued: the processes are out, and recoverDead goes on.
 		m.processesGone(again, &cause{seen: rec.Seen, blamed: rec.Blamed, verdict: t.Verdict, record: rec}, nil)
+		for _, q := range again {
+			for _, r := range q.ranks {
+				m.ranks[r].lives = m.ranks[r].dead != nil
+			}
+		}
 	}
 }
 

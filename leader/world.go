@@ -48,6 +48,7 @@ type rankInfo struct {
 	moved  time.Time      // while alive
 	retry  time.Time      // not before
 	undone int            // plans to recover it, since it died
+	lives  bool           // dead by decision only: while nobody has ended its process it is well
 	stuck  bool           // it did not reach a safe point when it was to move
 	was    topology.Place // before others placed it elsewhere; the zero Place if they have not
 }

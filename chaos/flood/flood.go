@@ -32,7 +32,7 @@ const (
 
 	MostConnections = 2000
 	MostDuration    = 10 * time.Minute
-	mostBytes       = 1 << 30
+	MostBytes       = 1 << 30
 )
 
 // Path is that of the file on a server.
@@ -73,8 +73,8 @@ func Serve(ctx context.Context, l net.Listener, bytes int64) error {
 
 // file is a file without a name.
 func file(bytes int64) (*os.File, error) {
-	if bytes < 1 || bytes > mostBytes {
-		return nil, fmt.Errorf("flood: a file of %d bytes: it must have from 1 to %d", bytes, mostBytes)
+	if bytes < 1 || bytes > MostBytes {
+		return nil, fmt.Errorf("flood: a file of %d bytes: it must have from 1 to %d", bytes, MostBytes)
 	}
 	f, err := os.CreateTemp("", "mpiv-flood-")
 	if err != nil {

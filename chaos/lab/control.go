@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,8 +31,9 @@ type server struct {
 	silent map[*net.UnixConn]bool // have not asked yet; nil when the server is closed
 }
 
-// An answer is what a question gets. With the answer to "enter" come descriptors
-// of the host's network and name.
+// An answer is what a question gets, in as many packets as it takes, up to the end of
+// the connection. With the answer to "enter" come descriptors of the host's network and
+// name.
 type answer struct {
 	Text  string `json:"text,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -38,7 +41,8 @@ type answer struct {
 
 const (
 	maxQuestion  = 1 << 16
-	maxAnswer    = 1 << 18
+	maxPacket    = 1 << 15 // fits the send buffer that a socket has, whatever the machine is tuned to
+	maxAnswer    = 1 << 23 // of a lab of 100 000 links
 	maxQuestions = 16
 	askTimeout   = 5 * time.Second // for a question to arrive
 	waitTimeout  = time.Minute     // for its answer
@@ -138,7 +142,12 @@ func (s *server) handle(c *net.UnixConn) {
 		panic(err) // strings always can be
 	}
 	_ = c.SetDeadline(time.Now().Add(askTimeout))
-	_, _, _ = c.WriteMsgUnix(reply, rights, nil) // who has gone misses it
+	for packet := range slices.Chunk(reply, maxPacket) {
+		if _, _, err := c.WriteMsgUnix(packet, rights, nil); err != nil {
+			return // who has gone misses it
+		}
+		rights = nil
+	}
 }
 
 // trusted reports whether a process of user uid may ask. The directory lets in no
@@ -197,32 +206,50 @@ func ask(path string, words []string) (text string, files []*os.File, pid int, e
 	if _, err := c.Write(question); err != nil {
 		return "", nil, 0, err
 	}
-	buf, oob := make([]byte, maxAnswer), make([]byte, syscall.CmsgSpace(2*4))
-	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+	reply, files, err := readAnswer(c)
 	if err != nil {
-		return "", nil, 0, fmt.Errorf("the lab does not answer: %w", err)
-	}
-	messages, err := syscall.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return "", nil, 0, err
-	}
-	for _, m := range messages {
-		fds, err := syscall.ParseUnixRights(&m)
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "namespace"))
-		}
+		return "", files, 0, err
 	}
 	var a answer
-	if err := json.Unmarshal(buf[:n], &a); err != nil {
+	if err := json.Unmarshal(reply, &a); err != nil {
 		return "", files, 0, fmt.Errorf("the lab's answer: %w", err)
 	}
 	if a.Error != "" {
 		return "", files, 0, errors.New(strings.TrimPrefix(a.Error, "lab: "))
 	}
 	return a.Text, files, int(cred.Pid), nil
+}
+
+// readAnswer reads packets until there are no more, and takes the descriptors that
+// come with them. The caller closes those, with an error too.
+func readAnswer(c *net.UnixConn) (reply []byte, files []*os.File, err error) {
+	buf, oob := make([]byte, maxPacket), make([]byte, syscall.CmsgSpace(2*4))
+	for {
+		n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+		if errors.Is(err, io.EOF) && len(reply) > 0 {
+			return reply, files, nil
+		}
+		if err != nil {
+			return nil, files, fmt.Errorf("the lab does not answer: %w", err)
+		}
+		if len(reply)+n > maxAnswer {
+			return nil, files, fmt.Errorf("the lab's answer has more than %d bytes", maxAnswer)
+		}
+		reply = append(reply, buf[:n]...)
+		messages, err := syscall.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			return nil, files, err
+		}
+		for _, m := range messages {
+			fds, err := syscall.ParseUnixRights(&m)
+			if err != nil {
+				continue
+			}
+			for _, fd := range fds {
+				files = append(files, os.NewFile(uintptr(fd), "namespace"))
+			}
+		}
+	}
 }
 
 // Find returns the path of the lab that this process is in, or else of the only

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,9 @@ const (
 	// homeVariable says to a process in namespaces of [Enter] which directory,
 	// looked after from outside, its labs are in.
 	homeVariable = "MPIV_LAB_HOME"
+	// terminalVariable says to it where to read which group the terminal belongs to,
+	// of those that are outside and have no numbers inside.
+	terminalVariable = "MPIV_LAB_TERMINAL"
 )
 
 // entered is what Enter found out: once for a process.
@@ -150,7 +155,12 @@ func again() (int, error) {
 // initialize is what the first process in the new namespaces does: it runs the
 // program, and buries whoever is left without a parent.
 func initialize(args []string) int {
+	unix.CloseOnExec(firstHeld) // or the program would hold it, and who waits for its end pass on no signals
 	pipe := os.NewFile(firstHeld, "pipe")
+	if stat, err := os.Open(selfStat); err == nil { // while /proc is that from outside
+		defer stat.Close()
+		os.Setenv(terminalVariable, fmt.Sprintf("/proc/1/fd/%d", stat.Fd()))
+	}
 	if err := mountProc(); err != nil {
 		fmt.Fprint(pipe, err)
 		return 1
@@ -238,10 +248,31 @@ func passOn(p *os.Process, s os.Signal) {
 	_ = p.Signal(s) // one that has ended needs none
 }
 
+const selfStat = "/proc/self/stat"
+
 // foreground reports whether the terminal sends its signals to this process.
 func foreground() bool {
-	group, err := unix.IoctlGetInt(int(os.Stdin.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	stat, _ := os.ReadFile(selfStat)
+	group, at := groups(stat)
+	if group == outside {
+		stat, _ = os.ReadFile(os.Getenv(terminalVariable))
+		group, at = groups(stat)
+	}
+	return group == at && group != outside
+}
+
+// outside is in a process namespace the number of all groups that are not in it.
+const outside = "0"
+
+// groups reads from what proc(5) calls stat the group of a process, and the one that its
+// terminal sends signals to.
+func groups(stat []byte) (own, terminal string) {
+	const group, foreground = 2, 5 // behind the name, which may have anything in it
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= foreground {
+		return outside, outside
+	}
+	return fields[group], fields[foreground]
 }
 
 // exitCode is 128 and the number of the signal for a process that one ended.

@@ -482,6 +482,7 @@ func TestOthersMayAskTheLab(t *testing.T) {
 		{[]string{"throttle", "X", "1ms"}, "write how long"},
 		{[]string{"cpu", "X", "half"}, "write a number"},
 		{[]string{"hostfile", "0"}, "from 1 on"},
+		{[]string{"partition", "X,Y"}, "parted from nobody"},
 	} {
 		_, err := lab.Control(l.Path(), c.words...)
 		require.ErrorContains(t, err, c.says, c.words)

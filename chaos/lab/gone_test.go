@@ -106,6 +106,16 @@ func play(role string) int {
 		fmt.Println("path", filepath.Dir(l.Path()))
 		fmt.Println("ready")
 		time.Sleep(time.Minute)
+	case "interrupted": // runs a command, and says how many interrupts come to it
+		c := l.Command(context.Background(), "X", "sh", "-c", `n=0; trap 'n=$((n+1))' INT; echo ready
+			while [ $n = 0 ]; do sleep 0.05; done; sleep 0.3; sleep 0.3; echo interrupts $n; exit 7`)
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+		code, err := c.Relay()
+		if err != nil {
+			fmt.Println("cannot:", err)
+		}
+		fmt.Println("path", filepath.Dir(filepath.Dir(l.Path())))
+		return code
 	case "rootless": // shows that a lab works in here
 		if os.Geteuid() != 0 || os.Getpid() == 1 {
 			fmt.Println("user", os.Geteuid(), "process", os.Getpid())

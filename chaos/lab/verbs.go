@@ -59,6 +59,9 @@ var verbs = []verb{
 		return "", l.Impair(args[0], args[1], i)
 	}},
 	{"partition", "[A,B C,D …]", 0, anyNumber, func(l *Lab, args []string) (string, error) {
+		if len(args) == 1 {
+			return "", fmt.Errorf("partition: %s alone is parted from nobody: write two groups or more, or none to end it", args[0])
+		}
 		var groups [][]string
 		for _, a := range args {
 			groups = append(groups, strings.Split(a, ","))

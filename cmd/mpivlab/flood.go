@@ -81,6 +81,8 @@ func parseFlood(args []string) (d deluge, err error) {
 		return d, fmt.Errorf("--for %v: it must be more than 0 and at most %v", d.long, flood.MostDuration)
 	case d.connections < 1 || d.connections > flood.MostConnections:
 		return d, fmt.Errorf("--connections %d: there must be from 1 to %d", d.connections, flood.MostConnections)
+	case d.bytes < 1 || d.bytes > flood.MostBytes:
+		return d, fmt.Errorf("--bytes %d: there must be from 1 to %d", d.bytes, flood.MostBytes)
 	}
 	return d, nil
 }
@@ -89,6 +91,10 @@ func parseFlood(args []string) (d deluge, err error) {
 // begins and one when it has ended.
 func floods(args []string) int {
 	d, err := parseFlood(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Println(floodUsage)
+		return 0
+	}
 	if err != nil {
 		return report(codeUsage, err)
 	}
@@ -150,6 +156,9 @@ func (d deluge) run(ctx context.Context, path string) error {
 		return fmt.Errorf("flood from host %s: %w", d.from, err)
 	}
 	fmt.Println(last)
+	if err := server.finish(); err != nil {
+		return fmt.Errorf("serve on host %s: %w", d.host, err)
+	}
 	return nil
 }
 
@@ -224,13 +233,27 @@ func (e *end) start() (string, error) {
 	line, err := bufio.NewReader(e.out).ReadString('\n')
 	if err != nil {
 		e.stop()
-		return "", errors.New(strings.TrimSpace(strings.ReplaceAll(e.errors.String(), "mpivlab: ", "")))
+		return "", e.said()
 	}
 	return strings.TrimSuffix(line, "\n"), nil
 }
 
 // end has e end.
 func (e *end) end() { e.tie.Close() }
+
+// finish ends e, waits for it, and returns why it had failed before, if it had.
+func (e *end) finish() error {
+	e.end()
+	if err := e.cmd.Wait(); err != nil {
+		return e.said()
+	}
+	return nil
+}
+
+// said is what e has written of why it failed.
+func (e *end) said() error {
+	return errors.New(strings.TrimSpace(strings.ReplaceAll(e.errors.String(), "mpivlab: ", "")))
+}
 
 // stop ends e and waits for it. Twice is harmless.
 func (e *end) stop() {

@@ -19,7 +19,7 @@ func TestParseFlood(t *testing.T) {
 	require.Equal(t, deluge{host: "X", from: "A", long: 3 * time.Second, connections: 5, bytes: 7, apache: true, tied: true}, d)
 	for line, says := range map[string]string{
 		"": "usage", "--from A": "usage", "X Y": "one host is flooded", "X --for 0s": "must be more than 0", "X --for 1h": "at most 10m",
-		"X --connections 0": "from 1 to 2000", "X --with nginx": "there are apache", "X --fro A": "usage",
+		"X --connections 0": "from 1 to 2000", "X --bytes 0": "from 1 to 1073741824", "X --bytes 2000000000": "from 1 to 1073741824", "X --with nginx": "there are apache", "X --fro A": "usage",
 	} {
 		_, err := parseFlood(strings.Fields(line))
 		require.ErrorContains(t, err, says, line)
@@ -53,4 +53,11 @@ func TestFloodInTheLab(t *testing.T) {
 	require.Contains(t, out, "flood of X from A: it serves at 10.1.0.1:8080, 20 connections, 500ms\n")
 	require.Contains(t, out, " MB in ")
 	require.Contains(t, out, "\ncode 0\n")
+}
+
+func TestAFloodThatNobodyServesFails(t *testing.T) {
+	out, code := inLab(t, "--hosts", "X,A", "--", "sh", "-c", `TMPDIR=/no/such /proc/$PPID/exe flood X --for 300ms --connections 5; echo code $?`)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "mpivlab: serve on host X: flood: open /no/such/")
+	require.Contains(t, out, "\ncode 1\n")
 }

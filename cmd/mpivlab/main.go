@@ -101,7 +101,7 @@ func execute(args []string) int {
 	if err == nil {
 		err = lab.Exec(path, args[0], args[1:])
 	}
-	if errors.Is(err, exec.ErrNotFound) {
+	if e, ok := errors.AsType[*exec.Error](err); ok && (errors.Is(e, exec.ErrNotFound) || errors.Is(e, os.ErrNotExist)) {
 		return report(codeNotFound, err)
 	}
 	return report(codeFailed, err)

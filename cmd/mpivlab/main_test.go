@@ -78,6 +78,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"--san", "Y", "--network", "Y", "true"}, codeUsage, "say which hosts"},
 		{[]string{"--hosts", "X,X", "true"}, codeFailed, "host X is there twice"},
 		{[]string{"exec", "X"}, codeUsage, "usage: mpivlab exec"},
+		{[]string{"flood", "--help"}, 0, floodUsage},
+		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec X /no/such/program"}, codeNotFound, "no such file"},
 	} {
 		out, code := inLab(t, c.args...)
 		require.Equal(t, c.code, code, "mpivlab %v: %s", c.args, out)

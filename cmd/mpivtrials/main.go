@@ -176,13 +176,16 @@ func parseOptions(args []string) (o options, err error) {
 			return o, fmt.Errorf("no attack is called %q; there are %s", a, strings.Join(attackNames(), ", "))
 		}
 	}
-	if o.cores <= 0 {
-		return o, errors.New("-attacker must be above zero")
+	if !(o.cores > 0) || math.IsInf(o.cores, 0) { // it may be no number
+		return o, errors.New("-attacker must be a number above zero")
 	}
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if given["rounds"] && o.rounds < 1 || given["for"] && o.long <= 0 {
 		return o, errors.New("-rounds and -for must be above zero")
+	}
+	if o.queue < 0 {
+		return o, fmt.Errorf("-queue %d: want a number of bytes, or 0 for that of the lab", o.queue)
 	}
 	if o.piece < 1 || o.piece > 1<<26 {
 		return o, fmt.Errorf("-piece %d: want 1 to %d bytes", o.piece, 1<<26)
@@ -260,6 +263,10 @@ func (o options) run(ctx context.Context) (kept bool, err error) {
 	var errs []error
 	defer func() { err = errors.Join(err, o.gather()) }()
 	for _, t := range o.trials {
+		if ctx.Err() != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", t.name, context.Cause(ctx)))
+			continue
+		}
 		d := &desk{options: o, trial: t.name, about: t.about, self: self, kept: true}
 		if err := t.run(ctx, d); o.untimed && errors.Is(err, lab.ErrUnavailable) {
 			d.note("skipped: %v", err)
@@ -271,9 +278,6 @@ func (o options) run(ctx context.Context) (kept bool, err error) {
 			errs = append(errs, err)
 		}
 		kept = kept && d.kept
-		if ctx.Err() != nil {
-			break
-		}
 	}
 	return kept, errors.Join(errs...)
 }

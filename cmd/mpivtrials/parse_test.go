@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -92,8 +93,24 @@ func TestOptions(t *testing.T) {
 	o, err = parseOptions([]string{"-with", "apache", "-lab", "-outlive", "M2", "survive"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"m2", "survive"}, []string{o.trials[0].name, o.trials[1].name})
-	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}, {"-outlive", "survive"}, {"-lab", "-transport", "shm", "survive"}, {"-with", "nginx", "m2"}} {
+	for _, bad := range [][]string{{}, {"nothing"}, {"-rounds", "0", "all"}, {"-for", "-1s", "cuts"}, {"-attacker", "0", "strangers"}, {"-attacker", "NaN", "strangers"}, {"-attacker", "Inf", "strangers"}, {"-queue", "-1", "m1"}, {"-attacks", "kindness", "strangers"}, {"-kills", "0", "survive"}, {"-transport", "ip", "survive"}, {"-program", "none", "survive"}, {"cuts", "-seed", "3"}, {"-outlive", "survive"}, {"-lab", "-transport", "shm", "survive"}, {"-with", "nginx", "m2"}} {
 		_, err := parseOptions(bad)
 		require.Error(t, err, "%q", bad)
 	}
+}
+
+func TestTrialsThatAreNotDoneAreNoSuccess(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	var done []string
+	try := func(name string) trial {
+		return trial{name: name, run: func(context.Context, *desk) error {
+			done = append(done, name)
+			interrupt()
+			return nil
+		}}
+	}
+	_, err := options{out: t.TempDir(), trials: []trial{try("first"), try("second")}}.run(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "second: ")
+	require.Equal(t, []string{"first"}, done)
 }

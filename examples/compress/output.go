@@ -26,9 +26,9 @@ type output struct {
 
 func (o *output) Write(p []byte) (int, error) { return o.w.Write(p) }
 
-// openOutput opens what is written to, behind as many bytes as are written already.
-// again: by a process that the rank was in before.
-func openOutput(opt options, written int64, again bool) (*output, error) {
+// openOutput opens what is written to, behind as many bytes as are written already by
+// processes that the rank was in before, the last of which are tail.
+func openOutput(opt options, written int64, tail []byte) (*output, error) {
 	switch opt.output {
 	case "":
 		return &output{w: io.Discard}, nil
@@ -49,9 +49,9 @@ func openOutput(opt options, written int64, again bool) (*output, error) {
 		return nil, fmt.Errorf("%s is a directory", opt.output)
 	case err == nil && !fi.Mode().IsRegular(): // a device or a pipe
 		o.file, err = os.OpenFile(o.name, os.O_WRONLY, 0)
-	case again:
+	case written > 0:
 		o.temp = temp
-		o.file, err = reopenTemp(temp, o.name, written)
+		o.file, err = reopenTemp(temp, o.name, written, tail)
 	case err == nil && !opt.force:
 		return nil, existsError(o.name)
 	case err == nil || errors.Is(err, fs.ErrNotExist):

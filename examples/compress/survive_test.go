@@ -117,7 +117,7 @@ func TestRolesOutliveTheirProcesses(t *testing.T) {
 
 func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 	opt := fileOptions(t, text(10))
-	first, err := openOutput(opt, 0, false)
+	first, err := openOutput(opt, 0, nil)
 	require.NoError(t, err)
 	_, err = first.Write([]byte("what a process left that was killed"))
 	require.NoError(t, err)
@@ -127,14 +127,14 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 
 	t.Run("one that was left is used again", func(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, first.leave)
-		second, err := openOutput(opt, 0, false)
+		second, err := openOutput(opt, 0, nil)
 		require.NoError(t, err)
 		_, err = second.Write([]byte("new"))
 		require.NoError(t, err)
 		second.leave()
 	})
 	t.Run("a rank goes on behind what it knows of", func(t *testing.T) {
-		third, err := openOutput(opt, 2, true)
+		third, err := openOutput(opt, 2, []byte("ne"))
 		require.NoError(t, err)
 		_, err = third.Write([]byte("xt"))
 		require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 		require.Equal(t, "next", string(got))
 	})
 	t.Run("also where it was finished", func(t *testing.T) {
-		fourth, err := openOutput(opt, 3, true)
+		fourth, err := openOutput(opt, 3, []byte("ex"))
 		require.NoError(t, err)
 		require.NoFileExists(t, opt.output)
 		require.NoError(t, fourth.finish())
@@ -153,7 +153,91 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 		require.Equal(t, "nex", string(got))
 	})
 	t.Run("not behind what is not there", func(t *testing.T) {
-		_, err := openOutput(opt, 4, true)
+		_, err := openOutput(opt, 4, []byte("t"))
 		require.ErrorContains(t, err, "has 3 bytes, and should have 4 by now")
 	})
+}
+
+// A rank that goes on elsewhere touches no file that is not the one it has written.
+func TestAnOutputIsNoOtherFile(t *testing.T) {
+	const written = 5
+	for _, c := range []struct {
+		name  string
+		make  func(t *testing.T, temp, output string)
+		tail  string
+		error string // "": it goes on
+	}{
+		{"the file it wrote", func(t *testing.T, temp, _ string) { put(t, temp, "hello and more") }, "llo", ""},
+		{"the file it has finished", func(t *testing.T, _, output string) { put(t, output, "hello and more") }, "llo", ""},
+		{"none", func(*testing.T, string, string) {}, "llo", "must be on a file system that all hosts share"},
+		{"an output of another run, on a host with disks of its own", func(t *testing.T, _, output string) { put(t, output, "what was there before") }, "llo", "something else"},
+		{"a short one", func(t *testing.T, _, output string) { put(t, output, "hell") }, "ll", "has 4 bytes, and should have 5"},
+		{"a part that another run left", func(t *testing.T, temp, _ string) { put(t, temp, "what was left") }, "llo", "something else"},
+		{"a link", func(t *testing.T, temp, _ string) {
+			put(t, temp+".elsewhere", "hello and more")
+			require.NoError(t, os.Symlink(temp+".elsewhere", temp))
+		}, "llo", "symbolic links"},
+		{"a directory", func(t *testing.T, temp, _ string) { require.NoError(t, os.Mkdir(temp, 0o700)) }, "llo", "is a directory"},
+		{"a pipe", func(t *testing.T, temp, _ string) { require.NoError(t, syscall.Mkfifo(temp, 0o600)) }, "llo", "no regular file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opt := fileOptions(t, nil)
+			opt.force = true
+			dir := filepath.Dir(opt.output)
+			temp := filepath.Join(dir, "."+filepath.Base(opt.output)+".part")
+			c.make(t, temp, opt.output)
+			before := contents(t, dir)
+			o, err := openOutput(opt, written, []byte(c.tail))
+			if c.error != "" {
+				require.ErrorContains(t, err, c.error)
+				require.Equal(t, before, contents(t, dir))
+				return
+			}
+			require.NoError(t, err)
+			_, err = o.Write([]byte("!"))
+			require.NoError(t, err)
+			require.NoError(t, o.finish())
+			require.Equal(t, "hello!", contents(t, dir)[filepath.Base(opt.output)])
+		})
+	}
+	t.Run("nothing was written yet, and an output is there", func(t *testing.T) {
+		opt := fileOptions(t, nil)
+		opt.force = true
+		put(t, opt.output, "what was there before")
+		o, err := openOutput(opt, 0, nil)
+		require.NoError(t, err)
+		o.abandon()
+		require.Equal(t, "what was there before", contents(t, filepath.Dir(opt.output))[filepath.Base(opt.output)])
+	})
+	t.Run("a link where a new one would be", func(t *testing.T) {
+		opt := fileOptions(t, nil)
+		dir := filepath.Dir(opt.output)
+		put(t, filepath.Join(dir, "elsewhere"), "not to be cut")
+		require.NoError(t, os.Symlink("elsewhere", filepath.Join(dir, "."+filepath.Base(opt.output)+".part")))
+		_, err := openOutput(opt, 0, nil)
+		require.ErrorContains(t, err, "symbolic links")
+		require.Equal(t, "not to be cut", contents(t, dir)["elsewhere"])
+	})
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+}
+
+// contents is what the regular files of a directory have, and what else is there.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		all[e.Name()] = e.Type().String()
+		if e.Type().IsRegular() {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(t, err)
+			all[e.Name()] = string(text)
+		}
+	}
+	return all
 }

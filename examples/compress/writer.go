@@ -37,7 +37,8 @@ type writer struct {
 	began    time.Time
 	sum      summary
 
-	timed int64 // bytes of timings that are written
+	timed int64  // bytes of timings that are written
+	tail  []byte // the last bytes of the output that are written
 
 	held [][]byte // what came before its turn, by seq modulo length
 	due  int64    // seq of the block to write next
@@ -51,7 +52,7 @@ func write(ctx context.Context, opt options, end writerEnd) (*summary, error) {
 	w := &writer{opt: opt, end: end, held: make([][]byte, end.window()), began: time.Now()}
 	w.sum = summary{Input: w.opt.inputName(), Output: w.opt.output, BlocksByRank: map[int64]int64{}}
 	var err error
-	w.again, err = end.restore(ctx, vars{"held": &w.held, "due": &w.due, "owed": &w.owed, "summary": &w.sum, "timings": &w.timed, "began": &w.began})
+	w.again, err = end.restore(ctx, vars{"held": &w.held, "due": &w.due, "owed": &w.owed, "summary": &w.sum, "timings": &w.timed, "tail": &w.tail, "began": &w.began})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (w *writer) open() (err error) {
 			return err
 		}
 	}
-	if w.out, err = openOutput(w.opt, w.sum.CompressedBytes, w.again); err != nil {
+	if w.out, err = openOutput(w.opt, w.sum.CompressedBytes, w.tail); err != nil {
 		return err
 	}
 	if !w.opt.quiet {
@@ -184,6 +185,7 @@ func (w *writer) writeBlock(msg []byte) error {
 	w.sum.Blocks++
 	w.sum.RawBytes += h.raw
 	w.sum.CompressedBytes += int64(len(frame))
+	w.tail = append(w.tail[:0], frame[max(0, len(frame)-tailBytes):]...)
 	w.sum.BlocksByRank[h.by]++
 	w.progress.show(w.sum.RawBytes, w.sum.CompressedBytes, h.total)
 	return w.times.add(h, len(frame))

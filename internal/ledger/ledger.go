@@ -21,12 +21,15 @@ type State struct {
 	Hosts     []Host
 	Processes []Process
 	Started   bool
-	Copied    bool     // a snapshot covers what others keep only when it has a copy
-	Changes   []Change // the map of epoch n is that of n-1 and Changes[n-2]
-	Covered   map[int]Version
-	Orders    []Order
-	Promises  []byte
-	Verdict   *Verdict
+	Copied    bool // a snapshot covers what others keep only when it has a copy
+	// The map of epoch n is that of n-1 and Changes[n-2]. All are kept, though they grow with
+	// each move: which of them a process has heard is known to that process alone, and a new
+	// head tells it the others ([State.Due]), from those that it began with on.
+	Changes  []Change
+	Covered  map[int]Version
+	Orders   []Order
+	Promises []byte
+	Verdict  *Verdict
 }
 
 // A Host of the job.
