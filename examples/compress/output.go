@@ -27,8 +27,8 @@ type output struct {
 func (o *output) Write(p []byte) (int, error) { return o.w.Write(p) }
 
 // openOutput opens what is written to, behind as many bytes as are written already by
-// processes that the rank was in before, the last of which are tail.
-func openOutput(opt options, written int64, tail []byte) (*output, error) {
+// processes that the rank was in before, if again, the last of which are tail.
+func openOutput(opt options, again bool, written int64, tail []byte) (*output, error) {
 	switch opt.output {
 	case "":
 		return &output{w: io.Discard}, nil
@@ -49,7 +49,7 @@ func openOutput(opt options, written int64, tail []byte) (*output, error) {
 		return nil, fmt.Errorf("%s is a directory", opt.output)
 	case err == nil && !fi.Mode().IsRegular(): // a device or a pipe
 		o.file, err = os.OpenFile(o.name, os.O_WRONLY, 0)
-	case written > 0:
+	case written > 0, again && err == nil && !opt.force: // it was not there when they began
 		o.temp = temp
 		o.file, err = reopenTemp(temp, o.name, written, tail)
 	case err == nil && !opt.force:

@@ -117,7 +117,7 @@ func TestRolesOutliveTheirProcesses(t *testing.T) {
 
 func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 	opt := fileOptions(t, text(10))
-	first, err := openOutput(opt, 0, nil)
+	first, err := openOutput(opt, false, 0, nil)
 	require.NoError(t, err)
 	_, err = first.Write([]byte("what a process left that was killed"))
 	require.NoError(t, err)
@@ -127,14 +127,14 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 
 	t.Run("one that was left is used again", func(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, first.leave)
-		second, err := openOutput(opt, 0, nil)
+		second, err := openOutput(opt, false, 0, nil)
 		require.NoError(t, err)
 		_, err = second.Write([]byte("new"))
 		require.NoError(t, err)
 		second.leave()
 	})
 	t.Run("a rank goes on behind what it knows of", func(t *testing.T) {
-		third, err := openOutput(opt, 2, []byte("ne"))
+		third, err := openOutput(opt, true, 2, []byte("ne"))
 		require.NoError(t, err)
 		_, err = third.Write([]byte("xt"))
 		require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 		require.Equal(t, "next", string(got))
 	})
 	t.Run("also where it was finished", func(t *testing.T) {
-		fourth, err := openOutput(opt, 3, []byte("ex"))
+		fourth, err := openOutput(opt, true, 3, []byte("ex"))
 		require.NoError(t, err)
 		require.NoFileExists(t, opt.output)
 		require.NoError(t, fourth.finish())
@@ -152,8 +152,18 @@ func TestAnOutputIsWrittenByOneProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "nex", string(got))
 	})
+	t.Run("and by one that knows of nothing yet", func(t *testing.T) {
+		_, err := openOutput(opt, false, 0, nil)
+		require.ErrorContains(t, err, "exists already")
+		fifth, err := openOutput(opt, true, 0, nil)
+		require.NoError(t, err)
+		require.NoFileExists(t, opt.output)
+		_, err = fifth.Write([]byte("nex"))
+		require.NoError(t, err)
+		require.NoError(t, fifth.finish())
+	})
 	t.Run("not behind what is not there", func(t *testing.T) {
-		_, err := openOutput(opt, 4, []byte("t"))
+		_, err := openOutput(opt, true, 4, []byte("t"))
 		require.ErrorContains(t, err, "has 3 bytes, and should have 4 by now")
 	})
 }
@@ -187,7 +197,7 @@ func TestAnOutputIsNoOtherFile(t *testing.T) {
 			temp := filepath.Join(dir, "."+filepath.Base(opt.output)+".part")
 			c.make(t, temp, opt.output)
 			before := contents(t, dir)
-			o, err := openOutput(opt, written, []byte(c.tail))
+			o, err := openOutput(opt, true, written, []byte(c.tail))
 			if c.error != "" {
 				require.ErrorContains(t, err, c.error)
 				require.Equal(t, before, contents(t, dir))
@@ -204,7 +214,7 @@ func TestAnOutputIsNoOtherFile(t *testing.T) {
 		opt := fileOptions(t, nil)
 		opt.force = true
 		put(t, opt.output, "what was there before")
-		o, err := openOutput(opt, 0, nil)
+		o, err := openOutput(opt, false, 0, nil)
 		require.NoError(t, err)
 		o.abandon()
 		require.Equal(t, "what was there before", contents(t, filepath.Dir(opt.output))[filepath.Base(opt.output)])
@@ -214,7 +224,7 @@ func TestAnOutputIsNoOtherFile(t *testing.T) {
 		dir := filepath.Dir(opt.output)
 		put(t, filepath.Join(dir, "elsewhere"), "not to be cut")
 		require.NoError(t, os.Symlink("elsewhere", filepath.Join(dir, "."+filepath.Base(opt.output)+".part")))
-		_, err := openOutput(opt, 0, nil)
+		_, err := openOutput(opt, false, 0, nil)
 		require.ErrorContains(t, err, "symbolic links")
 		require.Equal(t, "not to be cut", contents(t, dir)["elsewhere"])
 	})

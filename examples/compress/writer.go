@@ -101,7 +101,7 @@ func (w *writer) open() (err error) {
 			return err
 		}
 	}
-	if w.out, err = openOutput(w.opt, w.sum.CompressedBytes, w.tail); err != nil {
+	if w.out, err = openOutput(w.opt, w.again, w.sum.CompressedBytes, w.tail); err != nil {
 		return err
 	}
 	if !w.opt.quiet {
