@@ -246,7 +246,8 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 		return Status{}, changed
 	}
 	if err == nil && size > 1 && s.Bytes%size != 0 {
-		return c.status(s, size), c.requestError(op, odd, notWhole(s, size))
+		st := c.status(s, size)
+		return st, c.fail(op, st.Source, st.Tag, notWhole(s, size))
 	}
 	if err != nil {
 		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {
