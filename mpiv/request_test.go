@@ -169,6 +169,46 @@ func TestACollectiveOutlivesItsWait(t *testing.T) {
 	})
 }
 
+// What fails names the call that found it, whichever that is.
+func TestEndsOfRequestsNameTheirCall(t *testing.T) {
+	calls := map[string]func(ctx context.Context, rs []Request) error{
+		"Wait":     func(ctx context.Context, rs []Request) error { _, err := rs[0].Wait(ctx); return err },
+		"Test":     func(ctx context.Context, rs []Request) error { _, _, err := rs[0].Test(); return err },
+		"Waitall":  func(ctx context.Context, rs []Request) error { return Waitall(ctx, rs, nil) },
+		"Testall":  func(ctx context.Context, rs []Request) error { _, err := Testall(rs, nil); return err },
+		"Waitany":  func(ctx context.Context, rs []Request) error { _, _, err := Waitany(ctx, rs); return err },
+		"Testany":  func(ctx context.Context, rs []Request) error { _, _, _, err := Testany(rs); return err },
+		"Waitsome": func(ctx context.Context, rs []Request) error { _, err := Waitsome(ctx, rs, nil); return err },
+		"Testsome": func(ctx context.Context, rs []Request) error { _, err := Testsome(rs, nil); return err },
+	}
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		for name, call := range calls {
+			cancelled := Irecv(c, []int{0}, 0, 0)
+			cancelled.Cancel()
+			message, collective := cancelled, Ibarrier(ctx, c)
+			copied := collective
+			if _, err := collective.Wait(ctx); err != nil {
+				return err
+			}
+			for _, x := range []struct {
+				r    Request
+				want error
+				op   string
+			}{
+				{cancelled, ErrCancelled, name + " (Irecv)"},
+				{message, ErrRequest, name + " (Irecv)"},
+				{copied, ErrRequest, name},
+			} {
+				err := call(ctx, []Request{x.r})
+				if re, ok := errors.AsType[*RankError](err); !ok || re.Op != x.op || !errors.Is(err, x.want) {
+					return fmt.Errorf("%s = %v, want a RankError of %q with %v", name, err, x.op, x.want)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 func TestARequestStaysSmall(t *testing.T) {
 	require.LessOrEqual(t, sizeOf[Request](), 32, "what is larger the compiler keeps in memory, not in registers")
 }

@@ -29,6 +29,10 @@ func request[R Waitable](r *R) *Request {
 // Requests that never began, for their arguments were wrong, end it at once;
 // the others may then wait for what never comes, and stay under way.
 func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
+	return waitall(ctx, &callWaitall, rs, statuses)
+}
+
+func waitall[R Waitable](ctx context.Context, call *engine.Call, rs []R, statuses []Status) error {
 	var errs error
 	for i := range rs {
 		r := request(&rs[i])
@@ -43,7 +47,7 @@ func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
 	var bin engine.Bin
 	for i := range rs {
 		r := request(&rs[i])
-		s, err := r.waitBin(ctx, &callWaitall, &bin)
+		s, err := r.waitBin(ctx, call, &bin)
 		if statuses != nil {
 			statuses[i] = s
 		}
@@ -65,37 +69,41 @@ func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
 			return false, r.raised("Testall")
 		}
 	}
-	return true, Waitall(context.Background(), rs, statuses)
+	return true, waitall(context.Background(), &callTestall, rs, statuses)
 }
 
 // Waitany waits until one of rs is done, and ends it. The index is -1 if all
 // are zero.
 func Waitany[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+	return waitany(ctx, &callWaitany, rs)
+}
+
+func waitany[R Waitable](ctx context.Context, call *engine.Call, rs []R) (int, Status, error) {
 	for i := range rs {
 		r := request(&rs[i])
 		if c := r.c; c != nil && c.box.Chooses() {
-			return waitanyChosen(ctx, rs, c.box)
+			return waitanyChosen(ctx, call, rs, c.box)
 		}
 	}
-	return waitanyFree(ctx, rs)
+	return waitanyFree(ctx, call, rs)
 }
 
 // waitanyChosen is Waitany where what comes out is recorded.
-func waitanyChosen[R Waitable](ctx context.Context, rs []R, b *engine.Box) (int, Status, error) {
+func waitanyChosen[R Waitable](ctx context.Context, call *engine.Call, rs []R, b *engine.Box) (int, Status, error) {
 	n, before, known := b.Decide()
 	if known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
 		i := int(before.Seq - 1)
-		s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+		s, err := request(&rs[i]).waitAs(ctx, call)
 		return i, s, err
 	}
-	i, s, err := waitanyFree(ctx, rs)
+	i, s, err := waitanyFree(ctx, call, rs)
 	if i >= 0 {
 		b.Decided(n, 0, uint64(i)+1)
 	}
 	return i, s, err
 }
 
-func waitanyFree[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+func waitanyFree[R Waitable](ctx context.Context, call *engine.Call, rs []R) (int, Status, error) {
 	all := make([]engine.Request, len(rs))
 	var c *Comm
 	for i := range rs {
@@ -112,15 +120,15 @@ func waitanyFree[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
 	if c != nil {
 		span = c.state.span()
 	}
-	i, err := engine.WaitAny(ctx, &callWaitany, all)
-	span.End(trace.Record{Op: callWaitany.Op})
+	i, err := engine.WaitAny(ctx, call, all)
+	span.End(trace.Record{Op: call.Op})
 	if err != nil {
-		return -1, Status{}, c.fail("Waitany", -1, -1, err)
+		return -1, Status{}, c.fail(call.Op, -1, -1, err)
 	}
 	if i < 0 {
 		return -1, Status{Source: AnySource, Tag: AnyTag}, nil
 	}
-	s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+	s, err := request(&rs[i]).waitAs(ctx, call)
 	return i, s, err
 }
 
@@ -150,7 +158,7 @@ func Testany[R Waitable](rs []R) (int, Status, bool, error) {
 // indexes are those of the ended, none if all were zero; statuses, where not
 // nil, gets their Statuses from its start.
 func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int, error) {
-	i, s, err := Waitany(ctx, rs)
+	i, s, err := waitany(ctx, &callWaitsome, rs)
 	if i < 0 {
 		return nil, err
 	}
