@@ -162,11 +162,14 @@ func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int
 	if i < 0 {
 		return nil, err
 	}
-	done := []int{i}
-	if statuses != nil {
-		statuses[0] = s
+	var done []int
+	if *request(&rs[i]) == (Request{}) { // otherwise it goes on: ErrProcFailedPending
+		done = []int{i}
+		if statuses != nil {
+			statuses[0] = s
+		}
 	}
-	more, moreErr := Testsome(rs, tail(statuses, 1))
+	more, moreErr := Testsome(rs, tail(statuses, len(done)))
 	return append(done, more...), errors.Join(err, moreErr)
 }
 
