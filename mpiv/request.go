@@ -181,6 +181,7 @@ var (
 	callWait, callWaitall     = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}
 	callWaitany, callWaitsome = engine.Call{Op: "Waitany"}, engine.Call{Op: "Waitsome"}
 	callTest, callTestall     = engine.Call{Op: "Test"}, engine.Call{Op: "Testall"}
+	callTestsome              = engine.Call{Op: "Testsome"}
 )
 
 func (r *Request) waitAs(ctx context.Context, call *engine.Call) (Status, error) {

@@ -169,7 +169,7 @@ func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int
 			statuses[0] = s
 		}
 	}
-	more, moreErr := Testsome(rs, tail(statuses, len(done)))
+	more, moreErr := testsome(&callWaitsome, rs, tail(statuses, len(done)))
 	return append(done, more...), errors.Join(err, moreErr)
 }
 
@@ -182,16 +182,20 @@ func tail(s []Status, n int) []Status {
 
 // Testsome ends those of rs that are done, which may be none.
 func Testsome[R Waitable](rs []R, statuses []Status) ([]int, error) {
+	return testsome(&callTestsome, rs, statuses)
+}
+
+func testsome[R Waitable](call *engine.Call, rs []R, statuses []Status) ([]int, error) {
 	progress(rs)
 	var done []int
 	var errs error
 	for i := range rs {
 		r := request(&rs[i])
 		if *r == (Request{}) || !r.done() {
-			errs = errors.Join(errs, r.raised("Testsome"))
+			errs = errors.Join(errs, r.raised(call.Op))
 			continue
 		}
-		s, err := r.waitAs(context.Background(), &engine.Call{Op: "Testsome"})
+		s, err := r.waitAs(context.Background(), call)
 		if statuses != nil {
 			statuses[len(done)] = s
 		}
