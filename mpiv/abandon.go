@@ -95,13 +95,19 @@ func (s *series) enterWary() error {
 }
 
 // watched runs a reduction that calls a function of the program: if that
-// panics, the other ranks are told.
+// panics, or calls runtime.Goexit, the other ranks are told.
 func (s *series) watched(run func() error) error {
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			s.fail(&PanicError{Value: p})
 			panic(p)
 		}
+		if !returned {
+			s.fail(exited())
+		}
 	}()
-	return run()
+	err := run()
+	returned = true
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,30 @@ var panicsOnOne = func(giveUp bool) Op[int] {
 			inout[i] += in[i]
 		}
 	}, true)
+}
+
+var exitsOnOne = func(giveUp bool) Op[int] {
+	return NewOp("exits", func(in, inout []int) {
+		if giveUp {
+			runtime.Goexit()
+		}
+		for i := range in {
+			inout[i] += in[i]
+		}
+	}, true)
+}
+
+var errExited = errors.New("the op ended its goroutine")
+
+// survived is call, in a goroutine of its own; errExited if it ends that.
+func survived(call func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errExited
+		defer func() { done <- err }()
+		err = call()
+	}()
+	return <-done
 }
 
 var errPanicked = errors.New("the op panicked")
@@ -134,6 +159,16 @@ var mistakes = []abandonment{
 		_, err := r.Wait(ctx)
 		return err
 	}, nil, "panic: in the op", nil},
+	{"a reduction that ends its goroutine", func(ctx context.Context, c *Comm, giveUp bool) error {
+		v := make([]int, 1<<15)
+		return survived(func() error { return Allreduce(ctx, c, v, v, exitsOnOne(giveUp)) })
+	}, errExited, "runtime.Goexit", nil},
+	{"a reduction that ends its goroutine, begun", func(ctx context.Context, c *Comm, giveUp bool) error {
+		v := make([]int, 1<<15)
+		r := Iallreduce(ctx, c, v, v, exitsOnOne(giveUp))
+		_, err := r.Wait(ctx)
+		return err
+	}, nil, "runtime.Goexit", nil},
 	{"a Scan that panics", func(ctx context.Context, c *Comm, giveUp bool) error {
 		v := []int{1}
 		return recovered(func() error { return Scan(ctx, c, v, v, panicsOnOne(giveUp)) })

@@ -164,6 +164,9 @@ func (g *Cart) Shift(dimension, by int) (from, to int, err error) {
 		return 0, 0, err
 	}
 	at := coords[dimension]
+	if g.periodic[dimension] {
+		by %= g.dims[dimension] // at ± by could be no int
+	}
 	coords[dimension] = at - by
 	from = g.rankOf(coords)
 	coords[dimension] = at + by

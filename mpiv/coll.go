@@ -232,22 +232,29 @@ func (s series) later(run func(s *series) error) Request {
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask()
-	s.c.box.Engine().Go(func() { task.Finish(s.done(s.guard(run))) })
+	s.c.box.Engine().Go(func() { s.guard(run, task.Finish) })
 	return Request{c: s.c, r: r}
 }
 
-// guard makes a panic, of a reduction that the program wrote, the error of its
-// request. Errors are those of the line that began it.
-func (s *series) guard(run func(s *series) error) (err error) {
+// guard has finish called with the error of run. That of a reduction of the program's
+// which panicked, or called runtime.Goexit, is one, too. Errors are those of the line that
+// began it.
+func (s *series) guard(run func(s *series) error, finish func(error)) {
+	var err error
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.fail(&PanicError{Value: p, Stack: debug.Stack()})
+		} else if !returned {
+			err = s.fail(exited())
 		}
 		if re, ok := errors.AsType[*RankError](err); ok && re.Where == "" {
 			re.Where = callsite.Of(s.call.Begun[:])
 		}
+		finish(s.done(err))
 	}()
-	return run(s)
+	err = run(s)
+	returned = true
 }
 
 // usable refuses elements of a type that is not plain.

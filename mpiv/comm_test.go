@@ -305,6 +305,9 @@ func TestCart(t *testing.T) {
 		if err != nil || [2]int{from, to} != want {
 			return fmt.Errorf("Shift(1, 1) on rank %d = %d, %d, %w, want %v", c.Rank(), from, to, err, want)
 		}
+		if from, to, err := g.Shift(0, math.MaxInt); err != nil || from != (c.Rank()+4)%6 || to != (c.Rank()+2)%6 { // 1 more than a multiple of 3
+			return fmt.Errorf("Shift(0, %d) on rank %d = %d, %d, %w", math.MaxInt, c.Rank(), from, to, err)
+		}
 		if r, err := g.RankOf(-1, 1); err != nil || r != 5 {
 			return fmt.Errorf("RankOf(-1, 1) = %d, %w", r, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 )
@@ -58,8 +59,8 @@ func fits[T Elem]() error {
 	return fmt.Errorf("%w: %v%s; use SendObj and RecvObj", ErrType, t, misfit(t))
 }
 
-// misfit leads to the first part of t that cannot be sent: ".Inner.Next is a
-// pointer"; "" if that is t itself.
+// misfit leads to the first part of t that cannot be sent: ", in which Inner.Next is a
+// *int"; "" if that is t itself.
 func misfit(t reflect.Type) string {
 	path := ""
 	for {
@@ -79,7 +80,7 @@ func misfit(t reflect.Type) string {
 		if path == "" {
 			return ""
 		}
-		return fmt.Sprintf(", in which %s is a %v", path[1:], t)
+		return fmt.Sprintf(", in which %s is a %v", strings.TrimPrefix(path, "."), t)
 	}
 }
 

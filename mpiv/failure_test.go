@@ -284,6 +284,13 @@ func TestAnySourceUntilAcknowledged(t *testing.T) {
 				return err
 			},
 			func() error { _, err := Sendrecv(ctx, c, []int{1}, 0, 9, []int{0}, AnySource, 4); return err },
+			func() error {
+				some, err := Waitsome(ctx, rs, nil)
+				if len(some) > 0 {
+					return fmt.Errorf("Waitsome has ended %v of requests that go on", some)
+				}
+				return err
+			},
 		} {
 			err := call()
 			if !errors.Is(err, ErrProcFailedPending) {

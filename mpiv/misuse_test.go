@@ -91,6 +91,25 @@ func TestArgumentsThatAreWrong(t *testing.T) {
 	}
 }
 
+func TestATypeThatCannotBeSentIsSaidByItsPart(t *testing.T) {
+	type node struct {
+		ID   int
+		Next *int
+	}
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{fits[*int](), ": *int; use"},
+		{fits[node](), ": mpiv.node, in which Next is a *int; use"},
+		{fits[[2]node](), ": [2]mpiv.node, in which [0].Next is a *int; use"},
+		{fits[[2][3]string](), ": [2][3]string, in which [0][0] is a string; use"},
+	} {
+		require.ErrorIs(t, x.err, ErrType)
+		require.ErrorContains(t, x.err, x.want)
+	}
+}
+
 func TestErrorsOfNonBlockingComeWithWait(t *testing.T) {
 	runWorld(t, 2, func(ctx context.Context, c *Comm) error {
 		r := Iallreduce(ctx, c, []int{1, 2}, []int{1}, Sum)

@@ -2,6 +2,7 @@ package mpiv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -196,6 +197,8 @@ func TestReceivesOfTheWrongType(t *testing.T) {
 		for i, receive := range []func() (Status, error){recv, wait, mrecv, alloc} {
 			if s, err := receive(); s != want || !isError(err, ErrCount) {
 				return fmt.Errorf("receive %d of 7 bytes as int32: %+v, %v, want %+v and ErrCount", i, s, err, want)
+			} else if re, ok := errors.AsType[*RankError](err); !ok || re.Peer != 0 || re.Tag != 0 {
+				return fmt.Errorf("receive %d of 7 bytes as int32: %v, want a RankError with peer 0 and tag 0", i, err)
 			}
 		}
 		return nil

@@ -50,10 +50,10 @@ func (c *Comm) requestError(op string, odd *oddRequest, err error) error {
 	begun := ""
 	switch re.Kind {
 	case engine.KindTask:
-		if re.Lasts {
-			return c.fail(op, -1, -1, re.Err)
+		if _, own := errors.AsType[*RankError](re.Err); own && !re.Lasts {
+			return re.Err // of the collective
 		}
-		return re.Err // of the collective
+		return c.fail(op, -1, -1, re.Err)
 	case engine.KindSend:
 		begun = "Isend"
 	case engine.KindRecv:
@@ -177,7 +177,12 @@ func (c *Comm) failed(op string, peer, tag int, err error) Request {
 // stays what it was, as it does with ErrProcFailedPending.
 func (r *Request) Wait(ctx context.Context) (Status, error) { return r.waitAs(ctx, &callWait) }
 
-var callWait, callWaitall, callWaitany, callTest = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}, engine.Call{Op: "Waitany"}, engine.Call{Op: "Test"}
+var (
+	callWait, callWaitall     = engine.Call{Op: "Wait"}, engine.Call{Op: "Waitall"}
+	callWaitany, callWaitsome = engine.Call{Op: "Waitany"}, engine.Call{Op: "Waitsome"}
+	callTest, callTestall     = engine.Call{Op: "Test"}, engine.Call{Op: "Testall"}
+	callTestsome              = engine.Call{Op: "Testsome"}
+)
 
 func (r *Request) waitAs(ctx context.Context, call *engine.Call) (Status, error) {
 	var bin engine.Bin
@@ -246,7 +251,8 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 		return Status{}, changed
 	}
 	if err == nil && size > 1 && s.Bytes%size != 0 {
-		return c.status(s, size), c.requestError(op, odd, notWhole(s, size))
+		st := c.status(s, size)
+		return st, c.fail(op, st.Source, st.Tag, notWhole(s, size))
 	}
 	if err != nil {
 		if err = c.requestError(op, odd, err); !errors.Is(err, ErrTruncate) {

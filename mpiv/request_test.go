@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,53 @@ func TestACollectiveOutlivesItsWait(t *testing.T) {
 		}
 		if _, err := rs[0].Wait(ctx); err != nil || sum[0] != 42 {
 			return fmt.Errorf("Wait = %w with the sum %d, want 42", err, sum[0])
+		}
+		return nil
+	})
+}
+
+// What fails names the call that found it, whichever that is.
+func TestEndsOfRequestsNameTheirCall(t *testing.T) {
+	calls := map[string]func(ctx context.Context, rs []Request) error{
+		"Wait":     func(ctx context.Context, rs []Request) error { _, err := rs[0].Wait(ctx); return err },
+		"Test":     func(ctx context.Context, rs []Request) error { _, _, err := rs[0].Test(); return err },
+		"Waitall":  func(ctx context.Context, rs []Request) error { return Waitall(ctx, rs, nil) },
+		"Testall":  func(ctx context.Context, rs []Request) error { _, err := Testall(rs, nil); return err },
+		"Waitany":  func(ctx context.Context, rs []Request) error { _, _, err := Waitany(ctx, rs); return err },
+		"Testany":  func(ctx context.Context, rs []Request) error { _, _, _, err := Testany(rs); return err },
+		"Waitsome": func(ctx context.Context, rs []Request) error { _, err := Waitsome(ctx, rs, nil); return err },
+		"Testsome": func(ctx context.Context, rs []Request) error { _, err := Testsome(rs, nil); return err },
+	}
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		for name, call := range calls {
+			cancelled := Irecv(c, []int{0}, 0, 0)
+			cancelled.Cancel()
+			message, collective := cancelled, Ibarrier(ctx, c)
+			copied := collective
+			if _, err := collective.Wait(ctx); err != nil {
+				return err
+			}
+			for _, x := range []struct {
+				r    Request
+				want error
+				op   string
+			}{
+				{cancelled, ErrCancelled, name + " (Irecv)"},
+				{message, ErrRequest, name + " (Irecv)"},
+				{copied, ErrRequest, name},
+			} {
+				rs := []Request{x.r}
+				if strings.HasSuffix(name, "some") {
+					rs = []Request{Irecv(c, []int{0}, c.Size(), 0), x.r}
+				}
+				err := call(ctx, rs)
+				if all, ok := err.(interface{ Unwrap() []error }); ok { // the last is of x.r
+					err = all.Unwrap()[len(all.Unwrap())-1]
+				}
+				if re, ok := errors.AsType[*RankError](err); !ok || re.Op != x.op || !errors.Is(err, x.want) {
+					return fmt.Errorf("%s = %v, want a RankError of %q with %v", name, err, x.op, x.want)
+				}
+			}
 		}
 		return nil
 	})

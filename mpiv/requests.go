@@ -29,6 +29,10 @@ func request[R Waitable](r *R) *Request {
 // Requests that never began, for their arguments were wrong, end it at once;
 // the others may then wait for what never comes, and stay under way.
 func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
+	return waitall(ctx, &callWaitall, rs, statuses)
+}
+
+func waitall[R Waitable](ctx context.Context, call *engine.Call, rs []R, statuses []Status) error {
 	var errs error
 	for i := range rs {
 		r := request(&rs[i])
@@ -43,7 +47,7 @@ func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
 	var bin engine.Bin
 	for i := range rs {
 		r := request(&rs[i])
-		s, err := r.waitBin(ctx, &callWaitall, &bin)
+		s, err := r.waitBin(ctx, call, &bin)
 		if statuses != nil {
 			statuses[i] = s
 		}
@@ -65,37 +69,41 @@ func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
 			return false, r.raised("Testall")
 		}
 	}
-	return true, Waitall(context.Background(), rs, statuses)
+	return true, waitall(context.Background(), &callTestall, rs, statuses)
 }
 
 // Waitany waits until one of rs is done, and ends it. The index is -1 if all
 // are zero.
 func Waitany[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+	return waitany(ctx, &callWaitany, rs)
+}
+
+func waitany[R Waitable](ctx context.Context, call *engine.Call, rs []R) (int, Status, error) {
 	for i := range rs {
 		r := request(&rs[i])
 		if c := r.c; c != nil && c.box.Chooses() {
-			return waitanyChosen(ctx, rs, c.box)
+			return waitanyChosen(ctx, call, rs, c.box)
 		}
 	}
-	return waitanyFree(ctx, rs)
+	return waitanyFree(ctx, call, rs)
 }
 
 // waitanyChosen is Waitany where what comes out is recorded.
-func waitanyChosen[R Waitable](ctx context.Context, rs []R, b *engine.Box) (int, Status, error) {
+func waitanyChosen[R Waitable](ctx context.Context, call *engine.Call, rs []R, b *engine.Box) (int, Status, error) {
 	n, before, known := b.Decide()
 	if known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
 		i := int(before.Seq - 1)
-		s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+		s, err := request(&rs[i]).waitAs(ctx, call)
 		return i, s, err
 	}
-	i, s, err := waitanyFree(ctx, rs)
+	i, s, err := waitanyFree(ctx, call, rs)
 	if i >= 0 {
 		b.Decided(n, 0, uint64(i)+1)
 	}
 	return i, s, err
 }
 
-func waitanyFree[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
+func waitanyFree[R Waitable](ctx context.Context, call *engine.Call, rs []R) (int, Status, error) {
 	all := make([]engine.Request, len(rs))
 	var c *Comm
 	for i := range rs {
@@ -112,15 +120,15 @@ func waitanyFree[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
 	if c != nil {
 		span = c.state.span()
 	}
-	i, err := engine.WaitAny(ctx, &callWaitany, all)
-	span.End(trace.Record{Op: callWaitany.Op})
+	i, err := engine.WaitAny(ctx, call, all)
+	span.End(trace.Record{Op: call.Op})
 	if err != nil {
-		return -1, Status{}, c.fail("Waitany", -1, -1, err)
+		return -1, Status{}, c.fail(call.Op, -1, -1, err)
 	}
 	if i < 0 {
 		return -1, Status{Source: AnySource, Tag: AnyTag}, nil
 	}
-	s, err := request(&rs[i]).waitAs(ctx, &callWaitany)
+	s, err := request(&rs[i]).waitAs(ctx, call)
 	return i, s, err
 }
 
@@ -150,15 +158,18 @@ func Testany[R Waitable](rs []R) (int, Status, bool, error) {
 // indexes are those of the ended, none if all were zero; statuses, where not
 // nil, gets their Statuses from its start.
 func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int, error) {
-	i, s, err := Waitany(ctx, rs)
+	i, s, err := waitany(ctx, &callWaitsome, rs)
 	if i < 0 {
 		return nil, err
 	}
-	done := []int{i}
-	if statuses != nil {
-		statuses[0] = s
+	var done []int
+	if *request(&rs[i]) == (Request{}) { // otherwise it goes on: ErrProcFailedPending
+		done = []int{i}
+		if statuses != nil {
+			statuses[0] = s
+		}
 	}
-	more, moreErr := Testsome(rs, tail(statuses, 1))
+	more, moreErr := testsome(&callWaitsome, rs, tail(statuses, len(done)))
 	return append(done, more...), errors.Join(err, moreErr)
 }
 
@@ -171,16 +182,20 @@ func tail(s []Status, n int) []Status {
 
 // Testsome ends those of rs that are done, which may be none.
 func Testsome[R Waitable](rs []R, statuses []Status) ([]int, error) {
+	return testsome(&callTestsome, rs, statuses)
+}
+
+func testsome[R Waitable](call *engine.Call, rs []R, statuses []Status) ([]int, error) {
 	progress(rs)
 	var done []int
 	var errs error
 	for i := range rs {
 		r := request(&rs[i])
 		if *r == (Request{}) || !r.done() {
-			errs = errors.Join(errs, r.raised("Testsome"))
+			errs = errors.Join(errs, r.raised(call.Op))
 			continue
 		}
-		s, err := r.waitAs(context.Background(), &engine.Call{Op: "Testsome"})
+		s, err := r.waitAs(context.Background(), call)
 		if statuses != nil {
 			statuses[len(done)] = s
 		}

@@ -83,7 +83,7 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 			returned := false
 			defer func() {
 				if !returned {
-					err = fmt.Errorf("it ended by runtime.Goexit, as t.FailNow and t.Fatal do\n\n%s", debug.Stack())
+					err = exited()
 				}
 				end(life, world, err)
 			}()
@@ -159,3 +159,8 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
+
+// exited is the error of what called runtime.Goexit, for a function that this runs.
+func exited() error {
+	return fmt.Errorf("it ended by runtime.Goexit, as t.FailNow and t.Fatal do\n\n%s", debug.Stack())
+}
