@@ -467,6 +467,7 @@ func (b *buddies) bring(c control.Copy) {
 
 func (b *buddies) bringOnce(c control.Copy) error {
 	var all []choices
+	own := false // some were made here
 	for _, kind := range []string{"choices", "witness"} {
 		names, _ := filepath.Glob(filepath.Join(b.dir, fmt.Sprintf("%s-%d.*", kind, c.Rank)))
 		for _, name := range names {
@@ -491,6 +492,12 @@ func (b *buddies) bringOnce(c control.Copy) error {
 				b.mu.Unlock()
 			}
 			all = append(all, part)
+			own = own || kind == "choices"
+		}
+	}
+	if own { // they hang on those of the rank's neighbours here, and must not outlive them
+		if err := b.awaitWitness(); err != nil {
+			return err
 		}
 	}
 	line, err := b.callFor(c.To)
@@ -501,8 +508,8 @@ func (b *buddies) bringOnce(c control.Copy) error {
 	return line.testify(all, chosen{Brought: true, Rank: c.Rank, Agent: b.identity.Name().Index})
 }
 
-// awaitWitness waits until all choices up to now are known to the buddy: a snapshot hangs
-// on those of its rank's neighbours, and must not outlive them.
+// awaitWitness waits until all choices up to now are known to the buddy. What hangs on those
+// of neighbours must not outlive them: a snapshot, and a rank's choices where it goes on elsewhere.
 func (b *buddies) awaitWitness() error {
 	b.mu.Lock()
 	page := b.page

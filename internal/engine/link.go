@@ -519,27 +519,11 @@ func (l *link) pumpBulk() (more bool) {
 
 // control queues a message about a stream and sends it if it can go now.
 func (l *link) control(h wire.Header, body []byte) {
+	h.Epoch = topology.Epoch(l.e.epoch.Load())
 	needs := uint64(0)
 	if awaited(&h) {
 		needs = l.needs()
 	}
-	l.controlAfter(needs, h, body)
-}
-
-// controlSure is control of what must not be said before all choices of this host are known
-// elsewhere, to nobody: the peer may go on on another host with what it has learned, or never
-// say again what it has said.
-func (l *link) controlSure(h wire.Header, body []byte) {
-	needs := uint64(0)
-	if w := l.e.cfg.Witness; w != nil {
-		needs = w.Recorded()
-	}
-	l.controlAfter(needs, h, body)
-}
-
-// controlAfter is control of what hangs on so many choices.
-func (l *link) controlAfter(needs uint64, h wire.Header, body []byte) {
-	h.Epoch = topology.Epoch(l.e.epoch.Load())
 	l.ctl.push(h, body, needs)
 	l.attend()
 }
@@ -619,13 +603,13 @@ func (l *link) understood(s *stream, seq uint64) {
 		l.refuse(fmt.Errorf("it gives back again and again what it has given back: %d answers wait", l.ctl.size()))
 		return
 	}
-	l.controlSure(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
+	l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
 }
 
 // returns notes that message seq of the peer is given back, and tells it.
 func (l *link) returns(s *stream, seq uint64) {
 	s.gaveBack(seq)
-	l.controlSure(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: s.peer, Dest: s.box.rank, Seq: seq}, nil)
+	l.control(wire.Header{Kind: wire.Done, Flags: wire.Retracted, Source: s.peer, Dest: s.box.rank, Seq: seq}, nil)
 }
 
 // withdraw ends the offer of x's body, if it is one.
@@ -657,7 +641,7 @@ func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 
 // retract asks the receiver of the Offer x for it back.
 func (l *link) retract(x *entry) {
-	l.controlSure(wire.Header{Kind: wire.Retract, Source: x.header.Source, Dest: x.header.Dest, Seq: x.header.Seq}, nil)
+	l.control(wire.Header{Kind: wire.Retract, Source: x.header.Source, Dest: x.header.Dest, Seq: x.header.Seq}, nil)
 }
 
 // flushSoon has what Isend held back sent within a fraction of a millisecond,

@@ -45,7 +45,7 @@ func (l *link) needs() uint64 {
 // may tells whether what hangs on so many choices may leave. If not it is looked at again
 // soon.
 func (l *link) may(needs uint64) bool {
-	if needs == 0 || needs <= l.e.cfg.Witness.Witnessed() {
+	if l.witness == nil || needs == 0 || needs <= l.witness.Witnessed() {
 		return true
 	}
 	now := time.Now()
@@ -53,7 +53,7 @@ func (l *link) may(needs uint64) bool {
 		l.heldSince = now
 	}
 	l.held = true
-	l.e.cfg.Witness.Wake()
+	l.witness.Wake()
 	l.attend()
 	l.e.flushIn(min(max(now.Sub(l.heldSince)/8, soon), holdLook))
 	return false
@@ -63,5 +63,5 @@ func (l *link) may(needs uint64) bool {
 const holdLook = 250 * time.Microsecond
 
 // awaited tells whether a control message tells of a choice: that an offer was taken is
-// what a synchronous send waits for. For what is asked back see controlSure.
-func awaited(h *wire.Header) bool { return h.Kind == wire.Done }
+// what a synchronous send waits for; and what is asked back, and what has come of that.
+func awaited(h *wire.Header) bool { return h.Kind == wire.Done || h.Kind == wire.Retract }

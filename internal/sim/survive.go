@@ -482,6 +482,9 @@ func (s *survival) kill(w *worker) {
 func (s *survival) recover(w *worker) error {
 	old, to := s.places[w.rank], s.spare()
 	snap := s.snapshots[w.rank]
+	if s.hosts != nil && s.hostOf(to) != s.hostOf(old) { // what it takes along hangs on what its neighbours chose
+		s.testify(s.hostOf(old))
+	}
 	s.epoch++
 	s.places[w.rank] = to
 	e := s.start(to)
