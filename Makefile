@@ -97,9 +97,9 @@ trials: ## the trials in the lab: claims, CSV and plots in out/trials; some ten 
 	bin/mpivtrials $(TRIALS_OPTIONS) all
 
 KILLS ?= 120
-kills: ## three programs over three transports, KILLS kills each: the output must be the same to the bit
+kills: ## four programs over three transports, KILLS kills each: the output must be the same to the bit
 	$(MAKE) --no-print-directory build
-	seed=100; for program in heat2d compress farm; do for transport in shm tcp quic; do seed=$$((seed + 1)); \
+	seed=100; for program in heat2d compress farm wander; do for transport in shm tcp quic; do seed=$$((seed + 1)); \
 	  bin/mpivtrials -out out/kills/$$program-$$transport -seed $$seed -kills $(KILLS) -program $$program -transport $$transport $(TRIALS_OPTIONS) survive || exit; \
 	done; done
 

@@ -24,6 +24,7 @@ var survivors = map[string][]string{
 	"compress": {"-q", "-f", "--iterations", "4000", "--block", "256kB", "-o"},
 	"farm":     {"-below", "8000000"},
 	"heat2d":   {"--tolerance", "1e-5"},
+	"wander":   {"-turns", "600", "-seed"}, // and the trial's seed
 }
 
 // labSurvivors has less to do where messages go over a network.
@@ -108,6 +109,9 @@ func (d *desk) survivorProgram() []string {
 		args = over
 	}
 	all := append([]string{filepath.Join(d.bin, d.program)}, args...)
+	if d.program == "wander" {
+		all = append(all, strconv.FormatUint(d.seed, 10))
+	}
 	if d.survivorWrites() {
 		all = append(all, d.survivorFile())
 	}
