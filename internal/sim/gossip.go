@@ -12,10 +12,30 @@ import (
 
 // In some runs each rank has a rumour for the next one in each iteration, and waits for one of
 // the rank before. Either may be taken back while it is under way. Where choices are recorded,
-// what the rank does from then on hangs on whether that was in time.
+// what the rank does from then on hangs on whether that was in time. There it is either the
+// sends that are taken back or the receives, as both at once is more than is promised: what a
+// receive got just before its process died, and its sender knows, could find it cancelled in the
+// next life. Where sends are taken back a rank that waits is told whether there is a rumour for it,
+// and waits no longer if not.
 
 // A rumour is the one that a rank had in an iteration.
 type rumour struct{ rank, iteration int }
+
+// news is whether a rumour was told, from one rank to the next.
+type news struct {
+	out, in       []byte
+	send, receive engine.Request
+	begun, sent   bool
+	heard         bool
+}
+
+// told is the rumour as a message of so many bytes.
+func (r rumour) told(acc uint64, size int) []byte {
+	b := text(acc, r.rank, r.iteration, size)
+	binary.LittleEndian.PutUint64(b, uint64(r.rank))
+	binary.LittleEndian.PutUint64(b[8:], uint64(r.iteration))
+	return b
+}
 
 // A saying is how one was told in the end.
 type saying struct {
@@ -31,6 +51,7 @@ type gossip struct {
 	said, room    []byte
 	tires         bool // it abandons a call, and says so
 	tell, hear    engine.Request
+	news          *news // nil where receives are taken back
 	begun         bool
 	done, due     whims
 	told          bool // the send did not come back
@@ -58,12 +79,18 @@ func (s *survival) gossips(w *worker) *gossip {
 	n, r := len(s.first), int(w.rank)
 	x := mix(s.seed, uint64(w.iteration), uint64(r), 77)
 	g := &gossip{size: 16 + length(s.seed, w.iteration, r, r, 7), room: make([]byte, 100_100)}
-	if x%3 > 0 {
+	switch {
+	case s.wild && s.unhears: // nobody is told that it was received
+		g.size = min(g.size, 1000)
+	case x%3 > 0:
 		g.mode = engine.Synchronous
 	}
 	g.tires = x>>9%4 == 0
 	g.send = engine.Match{Context: 18, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
 	g.receive = engine.Match{Context: 18, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
+	if s.wild && !s.unhears { // what is waited for no longer must not be the next one
+		g.receive.Tag = g.send.Tag
+	}
 	if x>>8%2 == 0 {
 		g.receive.Peer = engine.AnySource
 	}
@@ -91,15 +118,18 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 	switch {
 	case w.begun < len(w.sends) || w.posted < len(w.receives) || g.ended():
 	case !g.begun:
-		g.said = text(w.acc, int(g.send.Peer), 77, g.size)
-		binary.LittleEndian.PutUint64(g.said, uint64(w.rank))
-		binary.LittleEndian.PutUint64(g.said[8:], uint64(w.iteration))
+		g.said = rumour{int(w.rank), w.iteration}.told(w.acc, g.size)
 		if g.tires {
 			w.box.Abandon(g.tiring(w), "it is tired", s.others(w.rank))
 		}
 		g.tell, g.hear, g.begun = w.box.Isend(g.send, g.said, g.mode), w.box.Irecv(g.receive, g.room), true
+		if s.wild && !s.unhears {
+			g.news = &news{out: make([]byte, 1), in: make([]byte, 1)}
+			before := topology.Rank((int(w.rank) + len(s.first) - 1) % len(s.first))
+			g.news.receive = w.box.Irecv(engine.Match{Context: 19, Peer: before, Tag: g.send.Tag}, g.news.in)
+		}
 	default:
-		if g.due == 0 {
+		if g.due == 0 && g.done&toldAndHeard != toldAndHeard {
 			g.due = s.look(w)
 		}
 		err = g.goOn(w)
@@ -107,7 +137,36 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 	return !g.ended(), err
 }
 
-func (g *gossip) ended() bool { return g.done&toldAndHeard == toldAndHeard }
+func (g *gossip) ended() bool {
+	return g.done&toldAndHeard == toldAndHeard && (g.news == nil || g.news.sent && g.news.heard)
+}
+
+// goOn tells the next rank what has become of w's rumour, and gives up that of the rank before
+// if there is none.
+func (n *news) goOn(w *worker) error {
+	g := w.gossip
+	if g.done&told != 0 && !n.begun {
+		if n.begun = true; g.told {
+			n.out[0] = 1
+		}
+		n.send = w.box.Isend(engine.Match{Context: 19, Peer: g.send.Peer, Tag: g.send.Tag}, n.out, engine.Standard)
+	}
+	var err error
+	if n.begun && !n.sent {
+		if _, n.sent, err = n.send.Test(); err != nil {
+			return err
+		}
+	}
+	if !n.heard {
+		if _, n.heard, err = n.receive.Test(); err != nil {
+			return err
+		}
+		if n.heard && n.in[0] == 0 {
+			w.box.Cancel(g.hear)
+		}
+	}
+	return nil
+}
 
 // look is a decision of w: which of its two requests have ended, and which it asks back.
 func (s *survival) look(w *worker) (due whims) {
@@ -123,12 +182,13 @@ func (s *survival) look(w *worker) (due whims) {
 	for _, x := range []struct {
 		r           engine.Request
 		ended, back whims
-	}{{g.tell, told, untell}, {g.hear, heard, unhear}} {
+		may         bool
+	}{{g.tell, told, untell, !s.wild || !s.unhears}, {g.hear, heard, unhear, !s.wild || s.unhears}} {
 		switch {
 		case g.done&x.ended != 0:
 		case x.r.Finished():
 			due |= x.ended
-		case g.done&x.back == 0 && s.whims.IntN(60) == 0:
+		case x.may && g.done&x.back == 0 && s.whims.IntN(60) == 0:
 			due |= x.back
 		}
 	}
@@ -145,6 +205,11 @@ func (g *gossip) goOn(w *worker) error {
 	}
 	if g.due&unhear != 0 {
 		w.box.Cancel(g.hear)
+	}
+	if g.news != nil {
+		if err := g.news.goOn(w); err != nil {
+			return err
+		}
 	}
 	g.done |= g.due & (untell | unhear)
 	g.due &^= untell | unhear

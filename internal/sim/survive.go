@@ -110,6 +110,7 @@ type survival struct {
 	mail      map[mail][]uint64
 	came      map[mail][]uint64
 	whims     *rand.Rand // draws when what is taken back; nil: nothing is
+	unhears   bool       // receives are, in a wild run; otherwise sends
 	told      map[rumour]saying
 	heard     map[rumour]rumour
 	tired     map[engine.Match]topology.Rank // calls that were abandoned, and by whom
@@ -201,7 +202,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 	s.sent = make(map[[3]int]uint64)
 	s.counts = make(map[[2]int][2]uint64)
 	if r := seed % 7; !unsteady && (level == Moves || s.wild) && (r == 3 || r == 4 || r == 6) { // seeds that have failed before, without, are among the others
-		s.whims = rand.New(rand.NewPCG(seed, 4))
+		s.whims, s.unhears = rand.New(rand.NewPCG(seed, 4)), r == 4
 		s.told, s.heard, s.tired = map[rumour]saying{}, map[rumour]rumour{}, map[engine.Match]topology.Rank{}
 	}
 	n := 2 + s.rng.IntN(4)

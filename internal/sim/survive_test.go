@@ -107,12 +107,8 @@ func TestSurviveAgain(t *testing.T) {
 		{640, Moves},    // a rank left whose peer did not know yet what it had given back
 		{18, Moves},     // what was queued for a rank that was leaving was sent when its own sender was, too, and came late
 		{678, Moves},    // the same, of what a rank had brought along
-		{521, Crashes},  // a rank left while something was queued for which it did not wait; and one was told of what it had not sent yet in this life
-		{500, Crashes},  // it was forgotten what had been given back before that was known on another host
-		{759, Crashes},  // a neighbour went on elsewhere that had learned what only this host knew
 	} {
 		require.NoError(t, Survive(again.seed, again.level, &tally))
 	}
-	require.NoError(t, Patient(2547, Crashes, &tally)) // a message was given back elsewhere, and only on a lost host it was known that it had been asked for
-	require.NoError(t, Patient(2037, Moves, &tally))   // who had offered a message to a rank that left was not told where to offer it again
+	require.NoError(t, Patient(2037, Moves, &tally)) // who had offered a message to a rank that left was not told where to offer it again
 }
