@@ -10,10 +10,9 @@ import (
 
 // What a rank does hangs on its messages, and on choices that are not its own: which
 // message a receive from any source gets, whether a test finds its request done, or a
-// cancellation comes in time. A
-// rank that goes on from a snapshot must be given the same choices again, or what it
-// sends would not be what others have had from it already. So each choice is recorded
-// before the rank can act on it: a determinant.
+// cancellation comes in time. A rank that goes on from a snapshot must be given the same
+// choices again, or what it sends would not be what others have had from it already. So
+// each choice is recorded before the rank can act on it: a determinant.
 //
 // After Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols
 // in Message-Passing Systems" (ACM Computing Surveys 34, 2002), the section on

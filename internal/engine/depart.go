@@ -253,7 +253,7 @@ func (b *Box) endStream(s *stream) {
 		l.unkeep(s.head, nil)
 	}
 	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order; and the capsule has what is unsent
-		if x.stream == s && x.repeats || x.unsent(s) {
+		if x.stream == s && (x.repeats || x.unsent()) {
 			x.gone = true
 			l.attend()
 		}
@@ -350,16 +350,5 @@ func (l *link) arrivedDeparture(h *wire.Header) {
 		l.mu.Lock()
 		l.control(wire.Header{Kind: wire.Departed, Source: r, Seq: h.Seq}, nil)
 		l.pump()
-	}
-}
-
-// departLater does what arrivedDeparture could not do yet. Polling is held.
-func (l *link) departLater() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.departs
-	l.departs = nil
-	for i := range all {
-		l.arrivedDeparture(&all[i])
 	}
 }

@@ -114,7 +114,7 @@ func (b *Box) captureLog(s *stream, st *StreamState) {
 	}
 	if l := b.e.peers[s.peer].link.Load(); l != nil {
 		for x := l.queue.head; x != nil; x = x.qnext {
-			if x.unsent(s) && x.header.Seq <= st.Sent {
+			if x.stream == s && x.unsent() && x.header.Seq <= st.Sent {
 				log(x)
 			}
 		}

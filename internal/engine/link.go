@@ -413,7 +413,7 @@ func (l *link) pumpOne() bool {
 	if l.stuck != stuckQueue && !x.gone && x.header.Kind != wire.Offer && l.firmLocked() && x.stream.box.leaving.Load() {
 		return false // it would be kept nowhere, follow the Depart, and could come behind what the rank sends from elsewhere
 	}
-	if x.unsent(x.stream) && !l.admit(x) {
+	if x.unsent() && !l.admit(x) {
 		return false
 	}
 	if err := l.transmit(x, false); err != nil {

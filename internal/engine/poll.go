@@ -84,11 +84,8 @@ func (l *link) service() bool {
 	if pulls {
 		l.startPulls()
 	}
-	if len(l.departs) > 0 {
-		l.departLater()
-	}
-	if len(l.retracts) > 0 {
-		l.retractLater()
+	if len(l.departs)+len(l.retracts) > 0 {
+		l.catchUp()
 	}
 	return pulls || goesOn
 }

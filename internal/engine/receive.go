@@ -115,7 +115,7 @@ func (l *link) placeNumbered(in *incoming, n int) []byte {
 	if h.Seq <= s.got { // a repetition
 		return l.placeLate(in, n)
 	}
-	if len(s.returned) > 0 && slices.Contains(s.returned, h.Seq) {
+	if slices.Contains(s.returned, h.Seq) {
 		in.odd, in.back = true, true
 		return nil
 	}
@@ -270,6 +270,9 @@ func (l *link) Arrived(header, body []byte) {
 		case in.stale:
 			return
 		case in.back:
+			if l.replay {
+				l.remember(in.stream, &in.header, nil)
+			}
 			l.arrivedReturned(in.stream, &in.header, in.length)
 			return
 		}
@@ -396,7 +399,7 @@ func (l *link) arrivedOffer(in *incoming) {
 	if l.replay {
 		s.sums.add(h.Seq, env.Sum)
 	}
-	if len(s.returned) > 0 && slices.Contains(s.returned, h.Seq) {
+	if slices.Contains(s.returned, h.Seq) {
 		l.arrivedReturned(s, h, int(env.Length))
 		return
 	}
@@ -606,14 +609,17 @@ func (l *link) askLater(s *stream, h *wire.Header) {
 	l.attend()
 }
 
-// retractLater does what retracted could not do yet. Polling is held.
-func (l *link) retractLater() {
+// catchUp does what arrivedDeparture and retracted could not do yet. Polling is held.
+func (l *link) catchUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := l.retracts
-	l.retracts = nil
-	for i := range all {
-		l.retracted(&all[i])
+	departs, retracts := l.departs, l.retracts
+	l.departs, l.retracts = nil, nil
+	for i := range departs {
+		l.arrivedDeparture(&departs[i])
+	}
+	for i := range retracts {
+		l.retracted(&retracts[i])
 	}
 }
 

@@ -146,8 +146,8 @@ type entry struct {
 	qnext *entry // in link.queue, or among free entries
 }
 
-// unsent tells whether x is a message of s that is queued and was never sent.
-func (x *entry) unsent(s *stream) bool { return x.stream == s && !x.kept && !x.repeats && !x.gone }
+// unsent tells whether x, which is queued, was never sent.
+func (x *entry) unsent() bool { return !x.kept && !x.repeats && !x.gone }
 
 // cost is what the entry counts against the bound of the log.
 func (x *entry) cost() int { return logCost(len(x.body)) }

@@ -29,8 +29,8 @@ type news struct {
 	heard         bool
 }
 
-// told is the rumour as a message of so many bytes.
-func (r rumour) told(acc uint64, size int) []byte {
+// message is the rumour in so many bytes.
+func (r rumour) message(acc uint64, size int) []byte {
 	b := text(acc, r.rank, r.iteration, size)
 	binary.LittleEndian.PutUint64(b, uint64(r.rank))
 	binary.LittleEndian.PutUint64(b[8:], uint64(r.iteration))
@@ -118,7 +118,7 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 	switch {
 	case w.begun < len(w.sends) || w.posted < len(w.receives) || g.ended():
 	case !g.begun:
-		g.said = rumour{int(w.rank), w.iteration}.told(w.acc, g.size)
+		g.said = rumour{int(w.rank), w.iteration}.message(w.acc, g.size)
 		if g.tires {
 			w.box.Abandon(g.tiring(w), "it is tired", s.others(w.rank))
 		}
