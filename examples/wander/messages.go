@@ -49,22 +49,23 @@ func (w *walk) check(m []uint64, s mpiv.Status) uint64 {
 	return mix(m[0], mix(uint64(s.Source), uint64(s.Tag*1_000_000+n)))
 }
 
-// send starts to send in some mode.
-func send(c *mpiv.Comm, m []uint64, to, tag int, r *rand.Rand) mpiv.Request {
+// mode is one in which m is sent: standard, synchronous, ready or, if it is short, buffered.
+func mode(m []uint64, r *rand.Rand) int {
 	how := r.IntN(4)
 	if how == 3 && len(m) > 2000 {
-		how = 0
+		return 0
 	}
-	return []func(*mpiv.Comm, []uint64, int, int) mpiv.Request{mpiv.Isend[uint64], mpiv.Issend[uint64], mpiv.Irsend[uint64], mpiv.Ibsend[uint64]}[how](c, m, to, tag)
+	return how
+}
+
+// send starts to send in some mode.
+func send(c *mpiv.Comm, m []uint64, to, tag int, r *rand.Rand) mpiv.Request {
+	return []func(*mpiv.Comm, []uint64, int, int) mpiv.Request{mpiv.Isend[uint64], mpiv.Issend[uint64], mpiv.Irsend[uint64], mpiv.Ibsend[uint64]}[mode(m, r)](c, m, to, tag)
 }
 
 // sendNow sends in some mode, and may wait for the receive.
 func sendNow(ctx context.Context, c *mpiv.Comm, m []uint64, to, tag int, r *rand.Rand) {
-	how := r.IntN(4)
-	if how == 3 && len(m) > 2000 {
-		how = 0
-	}
-	must([]func(context.Context, *mpiv.Comm, []uint64, int, int) error{mpiv.Send[uint64], mpiv.Ssend[uint64], mpiv.Rsend[uint64], mpiv.Bsend[uint64]}[how](ctx, c, m, to, tag))
+	must([]func(context.Context, *mpiv.Comm, []uint64, int, int) error{mpiv.Send[uint64], mpiv.Ssend[uint64], mpiv.Rsend[uint64], mpiv.Bsend[uint64]}[mode(m, r)](ctx, c, m, to, tag))
 }
 
 // receive receives a message of at most n elements in some way.

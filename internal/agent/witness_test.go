@@ -199,6 +199,31 @@ func TestChoicesAreBrought(t *testing.T) {
 	c.brought(t, 3, 1)
 }
 
+// What a rank chose may hang on what its neighbours did, so it goes elsewhere when that is known
+// elsewhere, too.
+func TestChoicesAreBroughtAfterWhatTheyHangOn(t *testing.T) {
+	n := neighbours(t, 3)
+	a, b, c := n[0], n[1], n[2]
+	first, second := a.file(t, 3, 5), a.file(t, 4, 5)
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	b.mu.Lock() // it hears nothing
+	a.choose(t, first, 0, 1)
+	a.choose(t, second, 0, 1)
+	a.do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 5, To: c.asBuddy()}})
+	select {
+	case m := <-c.told:
+		b.mu.Unlock()
+		t.Fatalf("told %+v", m)
+	case <-time.After(100 * time.Millisecond):
+	}
+	b.mu.Unlock()
+	c.brought(t, 4, 0)
+	require.GreaterOrEqual(t, a.page.Witnessed(), a.page.Recorded())
+	b.knows(t, 3, 5, 0, 1)
+	c.knows(t, 4, 5, 0, 1)
+}
+
 // A host has had other buddies before, who bring what they know of, too. That is old, and comes
 // before or after the rest.
 func TestChoicesAreBroughtByFormerBuddies(t *testing.T) {
