@@ -231,7 +231,7 @@ func (s *series) wants(what string, got, want int) error {
 func (s series) later(run func(s *series) error) Request {
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
-	task, r := s.c.box.NewTask()
+	task, r := s.c.box.NewTask(s.m)
 	s.c.box.Engine().Go(func() { s.guard(run, task.Finish) })
 	return Request{c: s.c, r: r}
 }

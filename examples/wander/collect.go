@@ -18,22 +18,21 @@ var compose = mpiv.NewOp("compose", func(in, inout []line) {
 	}
 }, false)
 
-// collect does collectives, one after the other; known ones at once.
+// collect does collectives, all at once, and sends beside them.
 func collect(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand) {
 	var under []mpiv.Request
 	var outs []func()
-	for range 1 + r.IntN(4) {
+	for i := range 1 + r.IntN(4) {
 		q, out := collective(ctx, w, c, r)
-		if !*known {
-			end(ctx, w, []mpiv.Request{q}, r, func(int, mpiv.Status) { out() })
-			continue
-		}
 		if r.IntN(3) == 0 {
 			_, done, err := q.Test()
 			must(err)
 			if w.chance(0); done {
 				w.chance(1)
 			}
+		}
+		if own := rand.New(rand.NewPCG(r.Uint64(), 0)); own.IntN(3) == 0 {
+			exchange(ctx, w, c, tag+50+i, own)
 		}
 		under, outs = append(under, q), append(outs, out)
 	}

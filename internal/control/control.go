@@ -367,6 +367,7 @@ const (
 	NeedReceive   = "receive"   // a receive that takes what we send
 	NeedDelivery  = "delivery"  // nothing but time: what we send is on its way
 	NeedArrival   = "arrival"   // the same: a message for us is on its way
+	NeedTurn      = "turn"      // that we send something else first, as in an earlier life
 	NeedSave      = "save"      // a snapshot: until then no more can be kept of what we send
 	NeedGoroutine = "goroutine" // that another goroutine of its process, of a rank in Peers or of its own, lets it go on
 	NeedEvent     = "event"     // the same, or that a timer does

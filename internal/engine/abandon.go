@@ -115,6 +115,10 @@ func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
 
 // notify tells the rank that m names what a notice says: by one, or here where it is in this process.
 func (b *Box) notify(m Match, cause []byte, here func(to *Box)) {
+	if b.turns.shared() {
+		b.takeTurn(m)
+		defer b.turns.passTurn()
+	}
 	for p := &b.e.peers[m.Peer]; ; {
 		if l := p.link.Load(); l != nil {
 			if l.notify(b, m, cause) {

@@ -32,6 +32,7 @@ type Box struct {
 	abandoned  abandoned
 	witness    Witness // nil: nobody
 	choices    choices
+	turns      turns // has its own lock
 	chunks     freeChunks
 	gone       bool        // the rank has left the process
 	leaving    atomic.Bool // it is about to. Written while polling is held
@@ -314,6 +315,9 @@ func (b *Box) Recv(ctx context.Context, c *Call, m Match, into []byte) (Status, 
 // done. It may be done at once; then the Request is the zero one.
 func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
 	b.tell()
+	if b.turns.shared() {
+		return b.sendInTurn(m, body, mode)
+	}
 	if l := b.e.peers[m.Peer].link.Load(); l != nil && mode == Standard && l.sendNow(b, m, body, false) {
 		return Request{}
 	}
@@ -323,6 +327,9 @@ func (b *Box) Isend(m Match, body []byte, mode Mode) Request {
 // TrySend sends body if that can be done at once.
 func (b *Box) TrySend(m Match, body []byte) bool {
 	b.tell()
+	if b.turns.shared() {
+		return false
+	}
 	p := &b.e.peers[m.Peer]
 	if l := p.link.Load(); l != nil {
 		return l.sendNow(b, m, body, true)
@@ -337,7 +344,12 @@ func (b *Box) Send(ctx context.Context, c *Call, m Match, body []byte, mode Mode
 		return nil
 	}
 	b.tell()
-	r := b.sendLater(m, body, mode)
+	var r Request
+	if b.turns.shared() {
+		r = b.sendInTurn(m, body, mode)
+	} else {
+		r = b.sendLater(m, body, mode)
+	}
 	_, err := r.Wait(ctx, c)
 	return err
 }

@@ -28,10 +28,12 @@ const (
 	ChoseCancel                        // the receive Index was asked back: in time if Seq is 1, too late if it is 0
 	ChoseRetract                       // message Seq to Source was asked back, of which Index is the Answer
 	ChoseReturn                        // message Seq of Source was given back
+	ChoseTask                          // message Seq to Source was sent by the task Index
+	ChoseProgram                       // message Seq to Source was sent by the program, while tasks were under way
 )
 
-// OfReceives tells whether Index is that of a receive.
-func (k ChoiceKind) OfReceives() bool { return k == ChoseMessage || k == ChoseCancel }
+// OfPosts tells whether Index is that of a receive or of a task.
+func (k ChoiceKind) OfPosts() bool { return k == ChoseMessage || k == ChoseCancel || k == ChoseTask }
 
 // OfDecisions tells whether Index is that of a decision.
 func (k ChoiceKind) OfDecisions() bool { return k == ChoseOutcome || k == ChoseNothing }
@@ -48,7 +50,7 @@ const (
 // A Choice is one determinant. For what is asked back see docs/decisions/0031-asked-back.md.
 type Choice struct {
 	Kind   ChoiceKind
-	Index  uint32        // of the receive or of the decision, since the last snapshot; from 1
+	Index  uint32        // of the receive or task, or of the decision, since the last snapshot; from 1
 	Source topology.Rank // where it is one of a message
 	Seq    uint64
 }
@@ -58,7 +60,7 @@ type choices struct {
 	on     atomic.Bool // they are recorded
 	polls  atomic.Uint32
 	told   atomic.Uint32 // decisions of which the record knows
-	posts  uint32        // guarded by the box's mu, as what follows
+	posts  uint32        // receives and tasks; guarded by the box's mu, as what follows
 	record func(Choice)
 
 	// Of an earlier life, to be made again.
@@ -68,7 +70,7 @@ type choices struct {
 	asked    atomic.Pointer[map[message]Answer]
 	given    []*arrival // messages that were given back, for probes that found them before
 	last     uint32     // decision that is known
-	lastPost uint32     // receive that is known
+	lastPost uint32     // receive or task that is known
 }
 
 // A message is one to a peer.
@@ -91,6 +93,8 @@ func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
 }
 
 func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
+	turns := make(map[message]uint32)
+	defer func() { b.turns.set(turns) }()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
@@ -112,6 +116,11 @@ func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
 			c.lastPost = max(c.lastPost, x.Index)
 		case ChoseRetract:
 			asked[message{x.Source, x.Seq}] = Answer(x.Index)
+		case ChoseTask:
+			turns[message{x.Source, x.Seq}] = x.Index
+			c.lastPost = max(c.lastPost, x.Index)
+		case ChoseProgram:
+			turns[message{x.Source, x.Seq}] = 0
 		}
 	}
 	if c.asked.Store(nil); len(asked) > 0 {
@@ -128,6 +137,7 @@ func (b *Box) EndRecord() { b.choices.on.Store(false) }
 
 // Saved begins to count choices anew: a snapshot was taken.
 func (b *Box) Saved() {
+	b.turns.set(nil)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
@@ -154,17 +164,20 @@ func (b *Box) Replaying() bool {
 			}
 		}
 	}
+	if b.turns.repeats(b) {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.repeatsLocked()
 }
 
-// repeatsLocked tells whether a receive or a decision is yet to come that is known.
+// repeatsLocked tells whether a receive, a task or a decision is yet to come that is known.
 func (b *Box) repeatsLocked() bool {
 	return b.choices.posts < b.choices.lastPost || b.choices.polls.Load() < b.choices.last
 }
 
-// Chosen is how many receives and decisions there were since the last snapshot. All that
+// Chosen is how many receives and tasks, and decisions, there were since the last snapshot. All that
 // the rank has learned from them is recorded when it returns.
 func (b *Box) Chosen() (posts, polls uint32) {
 	b.tell()

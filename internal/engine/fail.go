@@ -197,7 +197,7 @@ func (o *op) raised() bool {
 		return false
 	}
 	b.mu.Lock()
-	waits := o.kind != KindSend && o.kind != KindTask && o.peer == AnySource && o.queue != nil
+	waits := o.kind != KindSend && o.kind != KindTask && o.kind != kindTurn && o.peer == AnySource && o.queue != nil
 	context, w := o.context, b.witness
 	b.mu.Unlock()
 	return waits && w != nil && w.Unacknowledged(context)

@@ -25,10 +25,11 @@ const (
 	kindProbe  // wants to know of a message
 	kindMprobe // wants to have it
 	KindTask   // is worked on by a goroutine
+	kindTurn   // wants to send, and it is another's turn
 )
 
 func (k Kind) String() string {
-	return [...]string{"", "receive", "send", "probe", "mprobe", "task"}[k]
+	return [...]string{"", "receive", "send", "probe", "mprobe", "task", "turn"}[k]
 }
 
 // An op is a request under way. It is used again after its Request was waited
@@ -47,7 +48,7 @@ type op struct {
 	tag     int32         // may be AnyTag
 	buf     []byte        // what is sent, or where it is received
 	order   uint64        // among the posted of its box
-	choice  uint32        // of a receive, where choices are recorded: its number
+	choice  uint32        // of a receive or a task, where choices are recorded: its number
 	only    uint64        // if not 0: it gets the message with that number and no other; of a send: never, if it ends when it is asked back
 
 	status Status

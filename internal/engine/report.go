@@ -25,6 +25,7 @@ type NeedInfo struct {
 	Peer       topology.Rank // or AnySource
 	Receive    bool          // it waits for the peer to receive; otherwise to send
 	OnItsWay   bool          // nobody has to do anything for it but the processes of the two
+	Turn       bool          // it waits for another send of the rank, as it did in an earlier life
 	Save       bool          // it waits for a snapshot of the peer, before which no more can be kept for it
 	Context    uint32
 	Comm       string // what NameContext called Context
@@ -96,6 +97,8 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 	switch {
 	case n.Receive:
 		n.sends(o)
+	case o.kind == kindTurn:
+		n.Turn = true
 	case o.queue == nil:
 		n.OnItsWay = true
 	default:

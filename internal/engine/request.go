@@ -149,6 +149,9 @@ func (n *Bin) add(o *op) {
 		o.box.busy.Set(false)
 		return
 	}
+	if o.choice != 0 && o.kind == KindTask {
+		o.box.turns.tasks.Add(-1)
+	}
 	if n.last != nil && n.last.box != o.box {
 		n.Empty()
 	}

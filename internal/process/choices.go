@@ -21,7 +21,7 @@ import (
 // among them says where one was taken: choices are numbered anew from there.
 
 // kindSnapshot is the Kind of a mark. Value is the snapshot's number, Seq how many
-// receives (<<32) and decisions there were since the snapshot before.
+// receives and tasks (<<32), and decisions, there were since the snapshot before.
 const kindSnapshot = 255
 
 // choicesFile is where the choices of a life of r are.
@@ -138,7 +138,7 @@ func choicesSince(all []checkpoint.Determinant, number uint64) (since []engine.C
 		default:
 			c := engine.Choice{Kind: engine.ChoiceKind(rec.Kind), Index: rec.Count, Source: topology.Rank(rec.Source), Seq: rec.Seq}
 			switch {
-			case c.Kind.OfReceives():
+			case c.Kind.OfPosts():
 				c.Index += posts
 			case c.Kind.OfDecisions():
 				c.Index += polls

@@ -86,6 +86,17 @@ func TestChoicesOfWhatWasAskedBackSince(t *testing.T) {
 	}, choicesSince(all, 4))
 }
 
+// So are tasks; a program has no number.
+func TestTurnsSince(t *testing.T) {
+	task := engine.Choice{Kind: engine.ChoseTask, Index: 2, Source: 1, Seq: 5}
+	program := engine.Choice{Kind: engine.ChoseProgram, Source: 1, Seq: 6}
+	all := []checkpoint.Determinant{determinantOf(task, 4), mark(5, 3, 7), determinantOf(task, 5), determinantOf(program, 5)}
+	later := task
+	later.Index = 5
+	require.Equal(t, []engine.Choice{task, later, program}, choicesSince(all, 4))
+	require.Equal(t, []engine.Choice{task, program}, choicesSince(all, 5))
+}
+
 // Marks of lives that ended before do not count for what follows.
 func TestGoingOnForgetsLaterSnapshots(t *testing.T) {
 	next := goingOn([]checkpoint.Determinant{message(1, 11, 4), mark(5, 1, 0), message(1, 21, 5)}, 4)

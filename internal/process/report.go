@@ -81,6 +81,8 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 	for _, n := range w.Needs {
 		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Number: n.Number, Where: callsite.Of(w.Begun)}
 		switch {
+		case n.Turn:
+			need.What = control.NeedTurn
 		case n.Save:
 			need.What = control.NeedSave
 		case n.Receive && n.OnItsWay:

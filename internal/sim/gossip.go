@@ -85,7 +85,7 @@ func (s *survival) gossips(w *worker) *gossip {
 	case x%3 > 0:
 		g.mode = engine.Synchronous
 	}
-	g.tires = x>>9%4 == 0
+	g.tires = x>>9%4 == 0 && !s.tasked // what it says to all would wait for its turn
 	g.send = engine.Match{Context: 18, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
 	g.receive = engine.Match{Context: 18, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
 	if s.wild && !s.unhears { // what is waited for no longer must not be the next one
@@ -117,6 +117,7 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 	g := w.gossip
 	switch {
 	case w.begun < len(w.sends) || w.posted < len(w.receives) || g.ended():
+	case !g.begun && !w.box.HasTurn(g.send):
 	case !g.begun:
 		g.said = rumour{int(w.rank), w.iteration}.message(w.acc, g.size)
 		if g.tires {
@@ -145,11 +146,12 @@ func (g *gossip) ended() bool {
 // if there is none.
 func (n *news) goOn(w *worker) error {
 	g := w.gossip
-	if g.done&told != 0 && !n.begun {
+	tell := engine.Match{Context: 19, Peer: g.send.Peer, Tag: g.send.Tag}
+	if g.done&told != 0 && !n.begun && w.box.HasTurn(tell) {
 		if n.begun = true; g.told {
 			n.out[0] = 1
 		}
-		n.send = w.box.Isend(engine.Match{Context: 19, Peer: g.send.Peer, Tag: g.send.Tag}, n.out, engine.Standard)
+		n.send = w.box.Isend(tell, n.out, engine.Standard)
 	}
 	var err error
 	if n.begun && !n.sent {

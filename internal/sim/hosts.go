@@ -98,12 +98,18 @@ func (s *survival) account(w *worker) {
 	if s.hosts == nil {
 		return
 	}
-	for _, o := range w.sends {
-		s.mail[mail{w.iteration, int(w.rank), int(o.m.Peer)}] = nil
+	for to := range s.ranks0() {
+		s.mail[mail{w.iteration, int(w.rank), to}] = nil
 	}
 	for _, o := range w.sends {
 		k := mail{w.iteration, int(w.rank), int(o.m.Peer)}
 		s.mail[k] = append(s.mail[k], fold(0, o.body))
+	}
+	for _, t := range w.tasks {
+		for _, o := range t.outs {
+			k := mail{w.iteration, int(w.rank), o.peer}
+			s.mail[k] = append(s.mail[k], o.sum)
+		}
 	}
 	for from := range s.ranks0() {
 		s.came[mail{w.iteration, from, int(w.rank)}] = nil
@@ -111,6 +117,12 @@ func (s *survival) account(w *worker) {
 	for _, o := range w.receives {
 		k := mail{w.iteration, o.from, int(w.rank)}
 		s.came[k] = append(s.came[k], fold(0, o.buf))
+	}
+	for _, t := range w.tasks {
+		for _, o := range t.ins {
+			k := mail{w.iteration, o.peer, int(w.rank)}
+			s.came[k] = append(s.came[k], o.sum)
+		}
 	}
 }
 

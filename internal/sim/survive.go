@@ -15,6 +15,7 @@ import (
 type SurviveTally struct {
 	Steps, Iterations, Cuts, Snapshots, Covered, Moves, Undone, Kills, Leaving, Together, Recoveries, FromStart, Replayed, Overtaken, Spilled int
 	Testified, Lost, Unknown                                                                                                                  int // of hosts
+	Tasks                                                                                                                                     int // that were over
 	Returned, Delivered, Withdrawn, Received                                                                                                  int // rumours whose sends were taken back or not, and whose receives were
 	Pressed                                                                                                                                   int // processes that had to know of a move
 	Drafts, Spared                                                                                                                            int // snapshots whose log was put in later, and those of which some was covered by then
@@ -68,7 +69,7 @@ func (s *survival) job(tally *SurviveTally) error {
 func sum(a, b SurviveTally) SurviveTally {
 	return SurviveTally{a.Steps + b.Steps, a.Iterations + b.Iterations, a.Cuts + b.Cuts, a.Snapshots + b.Snapshots, a.Covered + b.Covered, a.Moves + b.Moves,
 		a.Undone + b.Undone, a.Kills + b.Kills, a.Leaving + b.Leaving, a.Together + b.Together, a.Recoveries + b.Recoveries, a.FromStart + b.FromStart, a.Replayed + b.Replayed, a.Overtaken + b.Overtaken, a.Spilled + b.Spilled,
-		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Returned + b.Returned, a.Delivered + b.Delivered, a.Withdrawn + b.Withdrawn, a.Received + b.Received,
+		a.Testified + b.Testified, a.Lost + b.Lost, a.Unknown + b.Unknown, a.Tasks + b.Tasks, a.Returned + b.Returned, a.Delivered + b.Delivered, a.Withdrawn + b.Withdrawn, a.Received + b.Received,
 		a.Pressed + b.Pressed, a.Drafts + b.Drafts, a.Spared + b.Spared}
 }
 
@@ -111,6 +112,7 @@ type survival struct {
 	came      map[mail][]uint64
 	whims     *rand.Rand // draws when what is taken back; nil: nothing is
 	unhears   bool       // receives are, in a wild run; otherwise sends
+	tasked    bool       // ranks have tasks
 	told      map[rumour]saying
 	heard     map[rumour]rumour
 	tired     map[engine.Match]topology.Rank // calls that were abandoned, and by whom
@@ -205,6 +207,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 		s.whims, s.unhears = rand.New(rand.NewPCG(seed, 4)), r == 4
 		s.told, s.heard, s.tired = map[rumour]saying{}, map[rumour]rumour{}, map[engine.Match]topology.Rank{}
 	}
+	s.tasked = s.wild && seed%4 == 2
 	n := 2 + s.rng.IntN(4)
 	for r := range n {
 		s.first = append(s.first, []topology.Rank{topology.Rank(r)})

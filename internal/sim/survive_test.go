@@ -56,6 +56,7 @@ func TestSurvive(t *testing.T) {
 		require.Positive(t, tally.Lost)
 		require.Positive(t, tally.Unknown)
 		require.Positive(t, tally.Spared)
+		require.Positive(t, tally.Tasks)
 		require.Greater(t, tally.Drafts, tally.Spared)
 		require.Greater(t, tally.Recoveries, tally.FromStart)
 	})

@@ -22,6 +22,7 @@ type worker struct {
 	begun    int // of sends
 	posted   int // of receives
 	gossip   *gossip
+	tasks    []task
 	pending  *snapshot     // taken, not durable yet
 	draft    *engine.Draft // of pending, as long as its log is not in it
 	logged   int           // bytes of that when it was taken
@@ -228,7 +229,7 @@ func (s *survival) undo(w *worker) {
 func (s *survival) begin(w *worker) {
 	w.at = true
 	w.sends, w.receives, w.begun, w.posted = nil, nil, 0, 0
-	w.gossip = s.gossips(w)
+	w.gossip, w.tasks = s.gossips(w), s.tasks(w)
 	if w.iteration >= s.last {
 		return
 	}
@@ -258,8 +259,12 @@ func (s *survival) ranks0() int { return len(s.first) }
 
 // progress begins or ends a message; when all have ended, the iteration has.
 func (s *survival) progress(w *worker) error {
+	w.beginTasks()
 	if w.begun < len(w.sends) && s.rng.IntN(2) == 0 { // in order, as the same program does it
 		o := &w.sends[w.begun]
+		if !w.box.HasTurn(o.m) {
+			return nil
+		}
 		key := [3]int{w.iteration, int(w.rank), w.begun}
 		if was, again := s.sent[key]; again && !s.unsteady && s.hosts == nil && was != fold(0, o.body) {
 			return fmt.Errorf("rank %d sends message %d of iteration %d with other bytes than in an earlier life", w.rank, w.begun, w.iteration)
@@ -279,6 +284,13 @@ func (s *survival) progress(w *worker) error {
 	open := w.posted < len(w.receives) || w.begun < len(w.sends)
 	if w.gossip != nil {
 		more, err := s.spread(w)
+		if err != nil {
+			return err
+		}
+		open = open || more
+	}
+	if len(w.tasks) > 0 {
+		more, err := s.labour(w)
 		if err != nil {
 			return err
 		}
@@ -315,6 +327,9 @@ func (s *survival) progress(w *worker) error {
 	if !open {
 		for _, o := range w.receives {
 			w.acc = fold(w.acc, o.buf)
+		}
+		if err := w.endTasks(); err != nil {
+			return err
 		}
 		if want := s.want[w.iteration][w.rank]; w.acc != want && !s.wild && !s.unsteady {
 			return fmt.Errorf("rank %d has %x after iteration %d, want %x", w.rank, w.acc, w.iteration, want)

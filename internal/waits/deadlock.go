@@ -90,7 +90,7 @@ func (g graph) blocked(r *rank, w control.Wait) bool {
 // hopeless is true if none of those who could do what n is about will.
 func (g graph) hopeless(r *rank, n control.Need) bool {
 	ps := peers(n)
-	if n.What == control.NeedDelivery || n.What == control.NeedArrival {
+	if n.What == control.NeedDelivery || n.What == control.NeedArrival || n.What == control.NeedTurn {
 		return false
 	}
 	if ofGoroutine(n) {

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write what Explain says into testdata")
 //	sent PEER N, received PEER N  its counts
 //	offered PEER FIRST LAST       messages of it that no receive has, by number
 //	wait ID OP WHERE AGE [any] [until DURATION]
-//	need message|receive|delivery|arrival PEERS TAG COMM [as NUMBER] [Collective number 3, root 0] [at WHERE] [unexpected TAGS] [near RANK@COMM]
+//	need message|receive|delivery|arrival|turn PEERS TAG COMM [as NUMBER] [Collective number 3, root 0] [at WHERE] [unexpected TAGS] [near RANK@COMM]
 //	need goroutine|event PEERS any -
 //	later                         what follows is the second look
 //

@@ -68,6 +68,8 @@ func needPhrase(w control.Wait, n control.Need) string {
 	switch {
 	case n.What == control.NeedSave:
 		return fmt.Sprintf("for %s to save its state: what is kept for it until then has filled the log (--log-bytes, --log-disk)", who)
+	case n.What == control.NeedTurn:
+		return fmt.Sprintf("for its turn to send to %s: before its process died it sent something else first", who)
 	case n.What == control.NeedDelivery && n.Collective != "":
 		text = fmt.Sprintf("for the arrival of what it sends to %s in %s", who, n.Collective)
 	case n.What == control.NeedArrival && n.Collective != "":
