@@ -268,7 +268,7 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 // Test is Wait without waiting: false, and r as it was, if it is not done.
 func (r *Request) Test() (Status, bool, error) {
 	if r.c != nil && r.c.box.Chooses() {
-		if !r.decide() {
+		if !decide(r.c.box, r.r.Finished) {
 			return Status{}, false, nil
 		}
 		s, err := r.waitAs(context.Background(), &callTest)
@@ -306,27 +306,27 @@ func (r *Request) raised(op string) error {
 // done tells whether r is, without ending it.
 func (r *Request) done() bool {
 	if r.c != nil && r.c.box.Chooses() {
-		return r.decide()
+		return decide(r.c.box, r.r.Finished)
 	}
 	return r.r.Finished()
 }
 
-// decide is done where that is recorded: in a later life of the rank it comes out
-// the same.
-func (r *Request) decide() bool {
-	b := r.c.box
+// decide is done, of one or of many requests, where that is recorded: in a later life of the
+// rank it comes out the same.
+func decide(b *engine.Box, done func() bool) bool {
 	n, before, known := b.Decide()
 	if known {
 		return before.Seq != 0
 	}
-	if !r.r.Null() && !r.r.Finished() {
+	is := done()
+	if !is {
 		b.Engine().Progress()
+		is = done()
 	}
-	done := r.r.Finished()
-	if done {
+	if is {
 		b.Decided(n, 0, 1)
 	}
-	return done
+	return is
 }
 
 // Cancel tries to take the request back. It must still be waited for; it ends

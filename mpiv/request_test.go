@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/engine"
 )
 
 // twoPlaces runs f as two ranks of one process and of two.
@@ -219,4 +221,48 @@ func TestEndsOfRequestsNameTheirCall(t *testing.T) {
 
 func TestARequestStaysSmall(t *testing.T) {
 	require.LessOrEqual(t, sizeOf[Request](), 32, "what is larger the compiler keeps in memory, not in registers")
+}
+
+// A program that asks whether all are done until the last is records that once, however many
+// are done before.
+func TestTestallIsOneDecision(t *testing.T) {
+	runWorld(t, 2, func(ctx context.Context, c *Comm) error {
+		if c.Rank() == 1 {
+			if err := Send(ctx, c, []int32{1}, 0, 1); err != nil {
+				return err
+			}
+			if _, err := Recv(ctx, c, []int32{0}, 0, 3); err != nil {
+				return err
+			}
+			return Send(ctx, c, []int32{2}, 0, 2)
+		}
+		var recorded []engine.Choice
+		c.box.Record(func(x engine.Choice) { recorded = append(recorded, x) }, nil, 0, 0)
+		rs := []Request{Irecv(c, []int32{0}, 1, 1), Irecv(c, []int32{0}, 1, 2)}
+		for range 100 {
+			if all, err := Testall(rs, nil); all || err != nil {
+				return fmt.Errorf("Testall = %v, %w", all, err)
+			}
+			if !rs[0].r.Finished() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if !rs[0].r.Finished() || len(recorded) > 0 {
+			return fmt.Errorf("finished: %v, recorded: %v", rs[0].r.Finished(), recorded)
+		}
+		if err := Send(ctx, c, []int32{3}, 1, 3); err != nil {
+			return err
+		}
+		for {
+			if all, err := Testall(rs, nil); err != nil {
+				return err
+			} else if all {
+				break
+			}
+		}
+		if n := len(recorded); n != 2 || recorded[0].Kind != engine.ChoseNothing || recorded[1] != (engine.Choice{Kind: engine.ChoseOutcome, Index: recorded[1].Index, Seq: 1}) {
+			return fmt.Errorf("recorded: %v", recorded)
+		}
+		return nil
+	})
 }

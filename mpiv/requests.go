@@ -63,13 +63,35 @@ func waitall[R Waitable](ctx context.Context, call *engine.Call, rs []R, statuse
 // none.
 func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
 	progress(rs)
-	for i := range rs {
-		r := request(&rs[i])
-		if !r.done() {
-			return false, r.raised("Testall")
-		}
+	if r := unfinished(rs); r != nil {
+		return false, r.raised("Testall")
 	}
 	return true, waitall(context.Background(), &callTestall, rs, statuses)
+}
+
+// unfinished is one of rs that is not done; nil if all are. That is one decision: a program that
+// asks again and again until the last is done would else record each time that the first is.
+func unfinished[R Waitable](rs []R) (open *Request) {
+	look := func() bool {
+		open = nil
+		for i := range rs {
+			if r := request(&rs[i]); !r.r.Finished() {
+				open = r
+				return false
+			}
+		}
+		return true
+	}
+	for i := range rs {
+		if r := request(&rs[i]); r.c != nil && r.c.box.Chooses() {
+			if decide(r.c.box, look) {
+				return nil
+			}
+			return r
+		}
+	}
+	look()
+	return open
 }
 
 // Waitany waits until one of rs is done, and ends it. The index is -1 if all
