@@ -18,6 +18,8 @@ import (
 // next life. Where sends are taken back a rank that waits is told whether there is a rumour for it,
 // and waits no longer if not.
 
+const rumours = 18 // their context
+
 // A rumour is the one that a rank had in an iteration.
 type rumour struct{ rank, iteration int }
 
@@ -86,8 +88,8 @@ func (s *survival) gossips(w *worker) *gossip {
 		g.mode = engine.Synchronous
 	}
 	g.tires = x>>9%4 == 0 && !s.tasked // what it says to all would wait for its turn
-	g.send = engine.Match{Context: 18, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
-	g.receive = engine.Match{Context: 18, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
+	g.send = engine.Match{Context: rumours, Peer: topology.Rank((r + 1) % n), Tag: int32(w.iteration)}
+	g.receive = engine.Match{Context: rumours, Peer: topology.Rank((r + n - 1) % n), Tag: engine.AnyTag}
 	if s.wild && !s.unhears { // what is waited for no longer must not be the next one
 		g.receive.Tag = g.send.Tag
 	}

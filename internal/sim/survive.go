@@ -310,7 +310,23 @@ func (s *survival) run() error {
 	if err := s.learn(); err != nil {
 		return err
 	}
-	return s.believe()
+	if err := s.believe(); err != nil {
+		return err
+	}
+	return s.nothingLeft()
+}
+
+// nothingLeft is an error if a message is here that has been received already. Rumours may be
+// left, as who was to receive them may have taken that back.
+func (s *survival) nothingLeft() error {
+	for _, w := range s.ranks {
+		for _, m := range w.box.Unreceived() {
+			if m.Context != rumours {
+				return fmt.Errorf("rank %d has received all that was for it, and there is another message: %+v", w.rank, m)
+			}
+		}
+	}
+	return nil
 }
 
 func (s *survival) over() bool {
