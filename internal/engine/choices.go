@@ -133,13 +133,20 @@ func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
 }
 
 // EndRecord has choices recorded no more: the rank makes none here.
-func (b *Box) EndRecord() { b.choices.on.Store(false) }
+func (b *Box) EndRecord() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.choices.on.Store(false)
+	b.choices.record = func(Choice) {}
+}
 
-// Saved begins to count choices anew: a snapshot was taken.
-func (b *Box) Saved() {
+// Saved begins to count choices anew: a snapshot was taken. forget is called while none is
+// recorded, as record is.
+func (b *Box) Saved(forget func()) {
 	b.turns.set(nil)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	forget()
 	c := &b.choices
 	clear(c.messages)
 	clear(c.outcomes)

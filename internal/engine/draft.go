@@ -21,12 +21,20 @@ type LoggedTo struct {
 	Bytes int
 }
 
-// Draft is the capsule of b's rank now, but for its log, and what it covers. The errors
-// are those of Capture.
-func (b *Box) Draft() (*Draft, Covers, error) {
+// Draft is the capsule of b's rank now, but for its log, and what it covers. What others take
+// back is given back while the rank does nothing: begin is called just before, if there is no
+// error, and the capsule covers all choices that were recorded by then. It is called with locks
+// held: it must neither wait nor call back. The errors are those of Capture.
+func (b *Box) Draft(begin func()) (*Draft, Covers, error) {
 	e := b.e
 	e.enter()
 	defer e.leave()
+	if err := b.Idle(); err != nil {
+		return nil, nil, err
+	}
+	b.mu.Lock()
+	begin()
+	b.mu.Unlock()
 	c, err := b.capture(false)
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestADraftLacksWhatWasCoveredSince(t *testing.T) {
 	_, covers, err := to.Capture() // the first round
 	require.NoError(t, err)
 	round()
-	d, _, err := from.Draft()
+	d, _, err := from.Draft(func() {})
 	require.NoError(t, err)
 	whole, _, err := from.Capture()
 	require.NoError(t, err)
@@ -80,4 +81,61 @@ func numbers(c *engine.Capsule) (all []uint64) {
 	all = append(all, s.Recorded()...)
 	slices.Sort(all)
 	return all
+}
+
+// A rank does nothing while it is saved, but others may take back what they have sent to it. What
+// is recorded of that before begin must be in the capsule: nobody reads it again.
+func TestWhatIsGivenBackWhileASnapshotIsTaken(t *testing.T) {
+	for name, ranks := range map[string][]int{"in one process": {2}, "in two processes": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, engine.Config{Keep: true, Replay: true}, ranks...)
+			b, peer := w.boxes[0], w.boxes[1]
+			var recorded []engine.Choice
+			b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, nil, 0, 0)
+			done := make(chan error, 1)
+			go func() {
+				for range 300 {
+					r := peer.Isend(engine.Match{Peer: 0, Tag: 1}, []byte("never"), engine.Synchronous)
+					r.Cancel()
+					if _, err := r.Wait(t.Context(), send); !errors.Is(err, engine.ErrCancelled) {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+			drafts := 0
+			for over := false; !over; drafts++ {
+				b.Engine().Progress()
+				before := 0
+				d, _, err := b.Draft(func() { before = len(recorded) })
+				require.NoError(t, err)
+				raw, err := d.Finish(nil)
+				require.NoError(t, err)
+				c, err := engine.ParseCapsule(raw)
+				require.NoError(t, err)
+				last := uint64(0)
+				b.Saved(func() {
+					for _, x := range recorded[:before] {
+						last = max(last, x.Seq)
+					}
+				})
+				got := uint64(0)
+				for _, s := range c.Streams {
+					if s.Peer == 1 {
+						got = s.Got
+					}
+				}
+				require.GreaterOrEqual(t, got, last, "message %d was given back, and the capsule has %d", last, got)
+				select {
+				case err := <-done:
+					require.NoError(t, err)
+					over = true
+				default:
+				}
+			}
+			require.NotEmpty(t, recorded)
+			t.Logf("%d drafts", drafts)
+		})
+	}
 }

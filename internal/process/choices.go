@@ -67,30 +67,35 @@ func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint3
 	return nil
 }
 
-// markChoices says that the choices from here on follow a snapshot, which is about to be
-// taken. What the last one covers is forgotten, if that would outlive this host.
-func (l *Life) markChoices(number uint64) error {
-	if l.choices == nil || !l.p.copied {
+// markChoices says that the choices from here on follow the next snapshot, which is about to be
+// taken: posts and polls were since the one before. What that one covers is forgotten, if it would
+// outlive this host. No choice is recorded meanwhile.
+func (l *Life) markChoices(posts, polls uint32) error {
+	number := l.number
+	l.number++
+	if l.choices == nil {
 		return nil
 	}
-	posts, polls := l.Box.Chosen()
 	at := l.choices.Len()
-	if err := l.choices.Append(checkpoint.Determinant{Kind: kindSnapshot, Value: number, Seq: uint64(posts)<<32 | uint64(polls)}); err != nil {
-		return fmt.Errorf("record a snapshot of rank %d: %w", l.Rank, err)
-	}
-	if l.outlives.Load() >= l.number {
-		l.choices.Truncate(l.marked)
+	if l.p.copied {
+		if err := l.choices.Append(checkpoint.Determinant{Kind: kindSnapshot, Value: l.number, Seq: uint64(posts)<<32 | uint64(polls)}); err != nil {
+			return fmt.Errorf("record a snapshot of rank %d: %w", l.Rank, err)
+		}
+		if l.outlives.Load() >= number {
+			l.choices.Truncate(l.marked)
+		}
 	}
 	l.marked = at
 	return nil
 }
 
-// savedChoices is told that a snapshot covers all choices so far.
+// savedChoices is told that the last snapshot covers what it follows.
 func (l *Life) savedChoices() {
-	l.Box.Saved()
-	if l.choices != nil && !l.p.copied {
-		l.choices.Truncate(l.choices.Len())
-	}
+	l.Box.Saved(func() {
+		if l.choices != nil && !l.p.copied {
+			l.choices.Truncate(l.marked)
+		}
+	})
 }
 
 // chosen is what is recorded of r by the first of its lives that came so far as to have

@@ -38,12 +38,12 @@ type Life struct {
 	save   atomic.Bool
 	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
 
-	area     *checkpoint.Area // nil before the first snapshot; the rank's while no draft waits
-	written  written          // since the last snapshot; owned by the rank
-	number   uint64           // of the rank's last snapshot, in this life or before; owned by the rank
-	choices  *checkpoint.Determinants
-	marked   uint64        // where the mark of its last snapshot is among choices; owned by the rank
-	outlives atomic.Uint64 // the last snapshot of this life that is covered
+	area     *checkpoint.Area         // nil before the first snapshot; the rank's while no draft waits
+	written  written                  // since the last snapshot; owned by the rank
+	number   uint64                   // of the rank's last snapshot, in this life or before; owned by the rank, who writes it while no choice is recorded
+	choices  *checkpoint.Determinants // used by one at a time, as engine.Box.Record says; nil: none are recorded
+	marked   uint64                   // the first of choices that follows its last snapshot; owned by the rank
+	outlives atomic.Uint64            // the last snapshot of this life that is covered
 
 	recorder *atomic.Pointer[trace.Rank] // guarded by p.mu; nil before Record
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -233,19 +234,18 @@ func (p *Process) covered(m control.Covered) {
 
 // snapshot saves the rank as it is now.
 func (l *Life) snapshot(image migrate.Image, extra []byte) error {
-	capsule, covers, err := l.Box.Draft()
-	if err != nil {
-		return err
-	}
+	var err error
 	if l.area == nil {
 		if l.area, err = checkpoint.Create(l.file()); err != nil {
 			return fmt.Errorf("make room for the snapshots of rank %d: %w", l.Rank, err)
 		}
 	}
-	if err := l.markChoices(l.number + 1); err != nil {
+	posts, polls := l.Box.Chosen()
+	var marked error
+	capsule, covers, err := l.Box.Draft(func() { marked = l.markChoices(posts, polls) })
+	if err = errors.Join(err, marked); err != nil {
 		return err
 	}
-	l.number++
 	parts := append([]checkpoint.Part{{Bytes: extra}, {Bytes: image.Manifest}}, l.written.parts(image)...)
 	if err := l.area.Begin(l.number, parts...); err != nil {
 		return fmt.Errorf("save rank %d: %w", l.Rank, err)

@@ -118,7 +118,7 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if s.hosts != nil { // a snapshot waits for what it hangs on
 			s.testify(s.hostOf(s.places[w.rank]))
 		}
-		draft, covers, err := w.box.Draft()
+		draft, covers, err := w.box.Draft(func() {})
 		if err != nil {
 			return false, err
 		}
@@ -132,8 +132,7 @@ func (s *survival) safePoint(w *worker) (moved bool, err error) {
 		if s.wild { // choices count from a snapshot on, so it is there at once
 			w.pending.capsule = w.finish()
 			s.snapshots[w.rank] = *w.pending
-			w.box.Saved()
-			s.forget(w.rank)
+			w.box.Saved(func() { s.forget(w.rank) })
 			w.box.Covered(w.taken)
 			w.pending = nil
 			s.tally.Covered++
