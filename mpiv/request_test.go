@@ -237,7 +237,7 @@ func TestTestallIsOneDecision(t *testing.T) {
 			return Send(ctx, c, []int32{2}, 0, 2)
 		}
 		var recorded []engine.Choice
-		c.box.Record(func(x engine.Choice) { recorded = append(recorded, x) }, nil, 0, 0)
+		c.box.Record(engine.Recording{Record: func(x engine.Choice) { recorded = append(recorded, x) }})
 		rs := []Request{Irecv(c, []int32{0}, 1, 1), Irecv(c, []int32{0}, 1, 2)}
 		for range 100 {
 			if all, err := Testall(rs, nil); all || err != nil {

@@ -343,6 +343,16 @@ func takeBack(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand)
 			wrong("turn %d: Cancel of request %d: %v", w.Turn, i, err)
 		}
 	}
+	nothingLeft(ctx, w, c)
+}
+
+// nothingLeft tells whether all that was sent has been received, or taken back.
+func nothingLeft(ctx context.Context, w *walk, c *mpiv.Comm) {
+	must(mpiv.Barrier(ctx, c))
+	if s, found, err := mpiv.Iprobe(c, mpiv.AnySource, mpiv.AnyTag); found || err != nil {
+		wrong("turn %d: rank %d of %s has received all that was for it, and there is another message: %+v, %v", w.Turn, c.Rank(), c.Name(), s, err)
+	}
+	must(mpiv.Barrier(ctx, c)) // before the next is sent
 }
 
 // tooLate cancels what may have been received.
@@ -363,6 +373,7 @@ func tooLate(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand) 
 		must(err)
 		must2(e.Wait(ctx))
 		w.fold(w.check(in[:s.Count], s))
+		nothingLeft(ctx, w, c)
 		return
 	}
 	q := mpiv.Irecv(c, in, from, tag) // or the send
@@ -389,6 +400,7 @@ func tooLate(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand) 
 		s := must2(q.Wait(ctx))
 		w.check(in[:s.Count], s)
 	}
+	nothingLeft(ctx, w, c)
 }
 
 // short receives with too little room.

@@ -196,7 +196,7 @@ func TestWhatWasAbandonedIsKnownElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	c, err := engine.ParseCapsule(capsule)
 	require.NoError(t, err)
-	there, err := w.engines[2].Adopt(c, 2)
+	there, err := w.engines[2].Adopt(c, 2, nil)
 	require.NoError(t, err)
 	for tag, cause := range map[int32]string{1: "why", 2: "why", 5: ""} {
 		require.NoError(t, abandoned(there.Abandoned(ofCalls, tag), 0, cause))

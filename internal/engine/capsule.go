@@ -139,8 +139,9 @@ func (b *Box) captureStream(s *stream) StreamState {
 
 // Adopt has the rank of c go on in this process, by a map of that epoch, from where
 // c was taken. The capsule is the engine's from now on. No other rank may be here.
-// moved is what else changes by that map.
-func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*Box, error) {
+// moved is what else changes by that map. Where the rank's choices are recorded r says how: others
+// may take back what they have sent as soon as it is here. Otherwise r is nil.
+func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, r *Recording, moved ...Placement) (*Box, error) {
 	e.enter()
 	defer e.leave()
 	switch {
@@ -173,6 +174,9 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 	for _, r := range c.Revoked {
 		b.revoke(r.Base, r.By)
 	}
+	if r != nil {
+		b.record(*r)
+	}
 	e.boxes.Store(&[]*Box{b})
 	p := &e.peers[c.Rank]
 	p.was(p.link.Load())
@@ -190,6 +194,9 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, moved ...Placement) (*B
 				l.lags()
 			}
 		}
+	}
+	if r != nil {
+		b.giveBackAgain(*r)
 	}
 	e.learn(epoch)
 	return b, nil

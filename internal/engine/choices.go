@@ -79,29 +79,45 @@ type message struct {
 	seq  uint64
 }
 
-// Record has record called with each new choice of the box's rank, before it shows. It is
-// called with a lock held: it must neither wait nor call back. again is the choices
-// since the snapshot from which the rank goes on, in their order, of which posts
-// and polls tell how many the state that it has been given is beyond them.
-func (b *Box) Record(record func(Choice), again []Choice, posts, polls uint32) {
-	b.record(record, again, posts, polls)
-	for _, x := range again {
+// A Recording is how the choices of a rank are recorded.
+type Recording struct {
+	// Record is called with each new choice, before it shows. It is called with a lock held:
+	// it must neither wait nor call back.
+	Record func(Choice)
+	// Again is the choices since the snapshot from which the rank goes on, in their order, of
+	// which Posts and Polls tell how many the state that it has been given is beyond them.
+	Again        []Choice
+	Posts, Polls uint32
+}
+
+// Record begins to record the choices of the box's rank, which begins here: see Adopt for one that
+// comes.
+func (b *Box) Record(r Recording) {
+	b.e.enter()
+	defer b.e.leave()
+	b.record(r)
+	b.giveBackAgain(r)
+}
+
+// giveBackAgain gives back what an earlier life has given back. Polling is held.
+func (b *Box) giveBackAgain(r Recording) {
+	for _, x := range r.Again {
 		if x.Kind == ChoseReturn {
 			b.giveBack(x.Source, x.Seq)
 		}
 	}
 }
 
-func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
+func (b *Box) record(r Recording) {
 	turns := make(map[message]uint32)
 	defer func() { b.turns.set(turns) }()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
-	c.record = record
+	c.record = r.Record
 	c.messages, c.outcomes, c.cancels = make(map[uint32]Choice), make(map[uint32]Choice), make(map[uint32]bool)
 	asked := make(map[message]Answer)
-	for _, x := range again {
+	for _, x := range r.Again {
 		switch x.Kind {
 		case ChoseMessage:
 			c.messages[x.Index] = x
@@ -126,9 +142,9 @@ func (b *Box) record(record func(Choice), again []Choice, posts, polls uint32) {
 	if c.asked.Store(nil); len(asked) > 0 {
 		c.asked.Store(&asked)
 	}
-	c.posts = posts
-	c.polls.Store(polls)
-	c.told.Store(polls)
+	c.posts = r.Posts
+	c.polls.Store(r.Polls)
+	c.told.Store(r.Polls)
 	c.on.Store(true)
 }
 
@@ -335,10 +351,8 @@ func (b *Box) returnsLocked(from topology.Rank, n uint64) {
 }
 
 // giveBack gives back message n of another rank as in an earlier life, in which it may have
-// been looked for before. It may not have come yet.
+// been looked for before. It may not have come yet. Polling is held.
 func (b *Box) giveBack(from topology.Rank, n uint64) {
-	b.e.enter()
-	defer b.e.leave()
 	b.mu.Lock()
 	a := b.unexpected.numbered(from, n)
 	if a != nil {

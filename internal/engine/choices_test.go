@@ -15,7 +15,7 @@ func TestChoicesThatAreMadeAgainAreNotRecordedAgain(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	var recorded []engine.Choice
 	again := []engine.Choice{{Kind: engine.ChoseMessage, Index: 1, Source: 1, Seq: 1}, {Kind: engine.ChoseNothing, Index: 2}}
-	w.boxes[0].Record(func(c engine.Choice) { recorded = append(recorded, c) }, again, 0, 0)
+	w.boxes[0].Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
 
 	anybody := engine.Match{Peer: engine.AnySource, Tag: 1}
 	for range 2 {
@@ -41,7 +41,7 @@ func TestADecisionKeepsItsNumber(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	b := w.boxes[0]
 	recorded := make(chan engine.Choice, 10)
-	b.Record(func(c engine.Choice) { recorded <- c }, nil, 0, 0)
+	b.Record(engine.Recording{Record: func(c engine.Choice) { recorded <- c }})
 	found := make(chan error, 1)
 	go func() {
 		_, err := b.Probe(t.Context(), recv, engine.Match{Peer: engine.AnySource, Tag: 1})
@@ -67,7 +67,7 @@ func TestACancelledReceiveIsCancelledAgain(t *testing.T) {
 	b := w.boxes[0]
 	var recorded []engine.Choice
 	again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 1, Seq: 1}, {Kind: engine.ChoseCancel, Index: 2, Seq: 0}}
-	b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, again, 0, 0)
+	b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
 
 	var requests []engine.Request
 	into := make([][]byte, 3)
@@ -102,7 +102,7 @@ func TestASendComesBackAgain(t *testing.T) {
 		{Kind: engine.ChoseOutcome, Index: 1, Seq: 1},
 		{Kind: engine.ChoseOutcome, Index: 2, Seq: 1},
 	}
-	b.Record(func(c engine.Choice) { t.Errorf("recorded %v, which was known", c) }, again, 0, 0)
+	b.Record(engine.Recording{Record: func(c engine.Choice) { t.Errorf("recorded %v, which was known", c) }, Again: again})
 	require.True(t, b.Replaying())
 	first := b.Isend(engine.Match{Peer: 1, Tag: 1}, []byte("a"), engine.Standard)
 	second := b.Isend(engine.Match{Peer: 1, Tag: 2}, []byte("b"), engine.Synchronous)
@@ -128,7 +128,7 @@ func TestAMessageIsGivenBackAgain(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	b := w.boxes[0]
 	again := []engine.Choice{{Kind: engine.ChoseOutcome, Index: 1, Source: 1, Seq: 1}, {Kind: engine.ChoseReturn, Source: 1, Seq: 1}}
-	b.Record(func(engine.Choice) {}, again, 0, 0)
+	b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: again})
 
 	sender := w.boxes[1]
 	r := sender.Isend(engine.Match{Peer: 0, Tag: 1}, []byte("a"), engine.Synchronous)

@@ -329,7 +329,7 @@ func (w *world) moves(t *testing.T, size int) (receive func() engine.Request) {
 	require.NoError(t, err)
 	parsed, err := engine.ParseCapsule(capsule)
 	require.NoError(t, err)
-	w.boxes[1], err = w.engines[2].Adopt(parsed, 2)
+	w.boxes[1], err = w.engines[2].Adopt(parsed, 2, nil)
 	require.NoError(t, err)
 	moved := engine.Placement{Rank: 1, Process: 2}
 	w.engines[0].Place(2, moved)

@@ -45,7 +45,7 @@ func TestARankMovesWhileAnotherOfItsProcessSendsToIt(t *testing.T) {
 	require.NoError(t, err)
 	c, err := engine.ParseCapsule(capsule)
 	require.NoError(t, err)
-	there, err := w.engines[1].Adopt(c, 2)
+	there, err := w.engines[1].Adopt(c, 2, nil)
 	require.NoError(t, err)
 	w.engines[0].Place(2, engine.Placement{Rank: 1, Process: 1})
 	got := make([]byte, 100)
@@ -72,7 +72,7 @@ func TestARankMovesWhileBodiesForItAreLent(t *testing.T) {
 	require.NoError(t, err)
 	c, err := engine.ParseCapsule(capsule)
 	require.NoError(t, err)
-	there, err := w.engines[2].Adopt(c, 2)
+	there, err := w.engines[2].Adopt(c, 2, nil)
 	require.NoError(t, err)
 	moved := engine.Placement{Rank: 1, Process: 2}
 	w.engines[1].Place(2, moved)

@@ -91,7 +91,7 @@ func TestWhatIsGivenBackWhileASnapshotIsTaken(t *testing.T) {
 			w := newWorld(t, engine.Config{Keep: true, Replay: true}, ranks...)
 			b, peer := w.boxes[0], w.boxes[1]
 			var recorded []engine.Choice
-			b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, nil, 0, 0)
+			b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }})
 			done := make(chan error, 1)
 			go func() {
 				for range 300 {

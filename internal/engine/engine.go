@@ -3,7 +3,7 @@
 // a goroutine that waits for a message polls the connections of its process,
 // and sleeps only after a measured while (wait.go, poll.go, watch.go).
 //
-// Lock order: Engine.polling, then Box.mu, then link.mu. No lock is held while
+// Lock order: Engine.polling, then turns.mu, then Box.mu, then link.mu. No lock is held while
 // a goroutine sleeps, but that a connection may be closed with all of them held: over
 // shared memory that waits for a peer that is in the middle of a copy, for a second at most.
 package engine

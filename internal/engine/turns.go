@@ -11,8 +11,8 @@ import (
 // A task sends when what it needs for that has come: while one is under way, whose turn it is to
 // send to a rank is a choice, too. See docs/decisions/0032-turns.md.
 
-// turns is whose it is to send, of a rank's program and its tasks. mu is taken before all other
-// locks.
+// turns is whose it is to send, of a rank's program and its tasks. mu is taken before those of
+// boxes and links.
 type turns struct {
 	tasks atomic.Int32 // begun while choices are recorded, and not ended by the program
 

@@ -23,7 +23,7 @@ func TestTurnsAreRecorded(t *testing.T) {
 			w := newWorld(t, engine.Config{Keep: true, Replay: true}, ranks...)
 			b := w.boxes[0]
 			var recorded []engine.Choice
-			b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, nil, 0, 0)
+			b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }})
 			sends := func(m engine.Match) {
 				require.NoError(t, b.Send(t.Context(), send, m, []byte{1}, engine.Standard))
 			}
@@ -58,11 +58,11 @@ func TestTurnsAreTakenAgain(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	b := w.boxes[0]
 	var recorded []engine.Choice
-	b.Record(func(c engine.Choice) { recorded = append(recorded, c) }, []engine.Choice{
+	b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: []engine.Choice{
 		{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 1},
 		{Kind: engine.ChoseProgram, Source: 1, Seq: 2},
 		{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 3},
-	}, 0, 0)
+	}})
 	require.True(t, b.Replaying())
 	task, r := b.NewTask(ofTask)
 	require.False(t, b.HasTurn(ofProgram))
@@ -109,7 +109,7 @@ func TestTurnsAreTakenAgain(t *testing.T) {
 func TestATaskThatSendsLessIsReported(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	b := w.boxes[0]
-	b.Record(func(engine.Choice) {}, []engine.Choice{{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 1}}, 0, 0)
+	b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: []engine.Choice{{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 1}}})
 	task, r := b.NewTask(ofTask)
 	programs := make(chan error, 1)
 	go func() { programs <- b.Send(t.Context(), send, ofProgram, []byte{1}, engine.Synchronous) }()

@@ -117,7 +117,7 @@ func TestWhatIsRepeatedWaitsForTheWitness(t *testing.T) {
 	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
 	w.fabrics[0].Fence(1)
 	w.fabrics[2].Fence(1)
-	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), lost)
+	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
 	require.NoError(t, err)
 	w.engines[0].Place(2, lost)
 	for range 20 {

@@ -35,17 +35,17 @@ func (p *Process) witnessFile(r topology.Rank, epoch topology.Epoch) string {
 	return filepath.Join(p.dir, fmt.Sprintf("witness-%d.%d", r, epoch))
 }
 
-// recordChoices begins to record l's choices. before is what the lives before have
+// recording readies the record of l's choices. before is what the lives before have
 // recorded; since snapshot l.number the state that the rank has is posts and polls
-// beyond.
-func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint32) error {
+// beyond. nil: none are recorded.
+func (l *Life) recording(before []checkpoint.Determinant, posts, polls uint32) (*engine.Recording, error) {
 	if l.p.options.Survive != "crashes" {
-		return nil
+		return nil, nil
 	}
 	file := l.p.choicesFile(l.Rank, l.epoch)
 	d, err := checkpoint.ReplaceDeterminants(file, before)
 	if err != nil {
-		return fmt.Errorf("make room for the choices of rank %d: %w", l.Rank, err)
+		return nil, fmt.Errorf("make room for the choices of rank %d: %w", l.Rank, err)
 	}
 	l.choices = d
 	page := l.p.page
@@ -53,7 +53,7 @@ func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint3
 		page.AddFile()
 		page.Record(1 + len(before)) // another host is to know that these are of this life now
 	}
-	l.Box.Record(func(c engine.Choice) {
+	record := func(c engine.Choice) {
 		if page != nil {
 			page.Ready()
 		}
@@ -63,8 +63,8 @@ func (l *Life) recordChoices(before []checkpoint.Determinant, posts, polls uint3
 		if page != nil {
 			page.Record(1)
 		}
-	}, choicesSince(before, l.number), posts, polls)
-	return nil
+	}
+	return &engine.Recording{Record: record, Again: choicesSince(before, l.number), Posts: posts, Polls: polls}, nil
 }
 
 // markChoices says that the choices from here on follow the next snapshot, which is about to be

@@ -89,8 +89,10 @@ func (p *Process) begin() {
 	p.moves = newMoves(p)
 	for _, r := range p.engine.Local() {
 		l := &Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()}
-		if err := l.recordChoices(nil, 0, 0); err != nil {
+		if r, err := l.recording(nil, 0, 0); err != nil {
 			p.engine.Fail(err)
+		} else if r != nil {
+			l.Box.Record(*r)
 		}
 		p.live(l)
 	}
@@ -317,10 +319,12 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read its choices: %w", err)
 	}
-	if l.Box, err = p.engine.Adopt(c, l.epoch, p.placements(m.Place)...); err != nil {
+	r, err := l.recording(goingOn(all, l.number), 0, 0)
+	if err != nil {
 		return nil, err
 	}
-	return l, l.recordChoices(goingOn(all, l.number), 0, 0)
+	l.Box, err = p.engine.Adopt(c, l.epoch, r, p.placements(m.Place)...)
+	return l, err
 }
 
 // latest is the latest snapshot in area, in memory of its own. The agent that keeps it

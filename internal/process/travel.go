@@ -250,10 +250,11 @@ func (m *moves) take(from topology.Rank, first []byte) (rank int, err error) {
 		return g.Rank, fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
 	}
 	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
-	if l.Box, err = m.p.engine.Adopt(c, l.epoch); err != nil {
+	r, err := l.recording(g.Choices, g.Posts, g.Polls)
+	if err != nil {
 		return g.Rank, err
 	}
-	if err := l.recordChoices(g.Choices, g.Posts, g.Polls); err != nil {
+	if l.Box, err = m.p.engine.Adopt(c, l.epoch, r); err != nil {
 		return g.Rank, err
 	}
 	l.From = &Past{Extra: parts[1], Manifest: parts[2], left: time.Unix(0, g.SafeTime), came: came, fill: func(ctx context.Context, segments [][]byte) error {

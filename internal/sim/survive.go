@@ -229,7 +229,9 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 		e := s.start(r)
 		w := &worker{rank: topology.Rank(r), box: e.Box(topology.Rank(r))}
 		s.ranks = append(s.ranks, w)
-		s.record(w, nil, 0, 0)
+		if r := s.recording(w, 0, 0); r != nil {
+			w.box.Record(*r)
+		}
 		s.begin(w)
 	}
 	return s
@@ -517,12 +519,11 @@ func (s *survival) recover(w *worker) error {
 			return err
 		}
 	}
-	b, err := e.Adopt(c, s.epoch)
+	b, err := e.Adopt(c, s.epoch, s.recording(w, 0, 0))
 	if err != nil {
 		return err
 	}
 	w.box, w.iteration, w.acc = b, snap.iteration, snap.acc
-	s.record(w, slices.Clone(s.choices[w.rank]), 0, 0)
 	s.tally.Replayed += len(s.choices[w.rank])
 	s.begin(w)
 	s.tally.Recoveries++

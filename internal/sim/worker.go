@@ -184,24 +184,24 @@ func (s *survival) leave(w *worker) error {
 	}
 	s.places[w.rank] = to
 	there := s.start(to)
-	if w.box, err = there.Adopt(c, epoch); err != nil {
+	if w.box, err = there.Adopt(c, epoch, s.recording(w, posts, polls)); err != nil {
 		return err
 	}
-	s.record(w, slices.Clone(s.choices[w.rank]), posts, polls)
 	w.leaving, w.pending, w.taken, w.draft = nil, nil, nil, nil
 	s.tally.Moves++
 	s.tell(epoch, to, w.rank, old, false)
 	return nil
 }
 
-// record has the choices of a rank recorded, in a wild run.
-func (s *survival) record(w *worker, again []engine.Choice, posts, polls uint32) {
-	if s.wild {
-		w.box.Record(func(c engine.Choice) { s.chose(w.rank, c) }, again, posts, polls)
-		if s.hosts != nil {
-			s.hostOf(s.places[w.rank]).recorded++ // another host is to know what this life knows
-		}
+// recording is how the choices of a rank are recorded by its next life, in a wild run; nil in others.
+func (s *survival) recording(w *worker, posts, polls uint32) *engine.Recording {
+	if !s.wild {
+		return nil
 	}
+	if s.hosts != nil {
+		s.hostOf(s.places[w.rank]).recorded++ // another host is to know what this life knows
+	}
+	return &engine.Recording{Record: func(c engine.Choice) { s.chose(w.rank, c) }, Again: slices.Clone(s.choices[w.rank]), Posts: posts, Polls: polls}
 }
 
 // dice is a decision that comes out as it did in an earlier life.
