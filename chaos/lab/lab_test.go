@@ -253,7 +253,7 @@ func TestRatesReadBack(t *testing.T) {
 		require.NoError(t, err, r)
 		require.Equal(t, r, again)
 	}
-	for _, text := range []string{"", "100", "mbit", "-1mbit", "nanmbit", "infgbit", "1bit", "1kbit", "1000gbit", "1e300gbit"} {
+	for _, text := range []string{"", "100", "mbit", "-1mbit", "nanmbit", "infgbit", "1bit", "1kbit", "0.0009kbit", "1e-300gbit", "1000gbit", "1e300gbit"} {
 		_, err := lab.ParseRate(text)
 		require.ErrorContains(t, err, "rate", text)
 	}
