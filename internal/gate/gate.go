@@ -165,6 +165,9 @@ func (g *Gate) Strangers() uint64 { return g.refusals.Load() }
 func (g *Gate) Expect(addrs ...netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed { // fd may be another's
+		return
+	}
 	for _, a := range addrs {
 		if g.budget.expect(place(a)) {
 			g.filterLocked()
