@@ -23,7 +23,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv("LAB_TEST_ROLE"); role != "" {
-		_ = lab.Enter()
+		err := lab.Enter()
+		if role == "refused" { // goes on without labs
+			fmt.Println("enter", err)
+			time.Sleep(time.Minute)
+		}
 		os.Exit(play(role))
 	}
 	lab.Main(m)
