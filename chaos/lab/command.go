@@ -48,6 +48,8 @@ func (c *Cmd) Start() error {
 	if c.lab.closed {
 		return errClosed
 	}
+	c.lab.starting.RLock()
+	defer c.lab.starting.RUnlock()
 	return c.node.ns.do(func() error { return c.lab.cgroups.start(c.node, c.Cmd) })
 }
 
