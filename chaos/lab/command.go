@@ -107,7 +107,23 @@ func (l *Lab) Do(host string, f func() error) error {
 	if err != nil {
 		return err
 	}
-	return n.ns.do(f)
+	return away(func() error {
+		if err := l.enter(n); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// enter moves the calling thread, which must be locked, to n, unless the lab is closed: the
+// descriptors of n may be another's then.
+func (l *Lab) enter(n *node) error {
+	l.gate.RLock()
+	defer l.gate.RUnlock()
+	if l.closed {
+		return errClosed
+	}
+	return n.ns.enter()
 }
 
 // Dial connects from a host, as [net.Dialer.DialContext] does. The address is

@@ -212,6 +212,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 
 	require.ErrorIs(t, l.Cut("X", "lan"), net.ErrClosed)
 	require.ErrorIs(t, l.Command(t.Context(), "X", "true").Run(), net.ErrClosed)
+	require.ErrorIs(t, l.Do("X", func() error { return errors.New("it was called") }), net.ErrClosed)
 	_, err = lab.Control(l.Path(), "show")
 	require.ErrorContains(t, err, "no lab listens there")
 }
