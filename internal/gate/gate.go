@@ -267,7 +267,11 @@ func (g *Gate) handle(events []unix.EpollEvent) (err error) {
 func (g *Gate) acceptLocked() error {
 	for range batch {
 		now := time.Now()
-		if len(g.waiting) >= g.opt.Waiting && !g.makeRoomLocked(now) {
+		full := len(g.waiting) >= g.opt.Waiting
+		if full && !g.somebodyLocked() {
+			return nil // nobody goes for nobody
+		}
+		if full && !g.makeRoomLocked(now) {
 			g.paused = true
 			return g.watchLocked(unix.EPOLL_CTL_MOD, g.fd, 0)
 		}
@@ -288,6 +292,16 @@ func (g *Gate) acceptLocked() error {
 		g.lookLocked(w, false)
 	}
 	return nil
+}
+
+// somebodyLocked tells whether the kernel has somebody to accept, or an error that accept tells.
+func (g *Gate) somebodyLocked() bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.fd), Events: unix.POLLIN}}, 0)
+		if err != unix.EINTR {
+			return n != 0 // an error is -1
+		}
+	}
 }
 
 func addrPort(sa unix.Sockaddr) netip.AddrPort {
