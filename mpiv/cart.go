@@ -58,13 +58,13 @@ func DimsCreate(n int, dims []int) error {
 		case d == 0:
 			free++
 		case d < 0 || left%d != 0:
-			return &RankError{Op: "DimsCreate", Comm: "a grid", Peer: -1, Tag: -1, Where: callsite.Here(), Err: fmt.Errorf("%w: %d ranks cannot be divided into %v", ErrDims, n, dims)}
+			return &RankError{Op: "DimsCreate", Comm: "a grid", Rank: -1, Peer: -1, Tag: -1, Where: callsite.Here(), Err: fmt.Errorf("%w: %d ranks cannot be divided into %v", ErrDims, n, dims)}
 		default:
 			left /= d
 		}
 	}
 	if n < 1 || free == 0 && left != 1 {
-		return &RankError{Op: "DimsCreate", Comm: "a grid", Peer: -1, Tag: -1, Where: callsite.Here(), Err: fmt.Errorf("%w: %d ranks cannot be divided into %v", ErrDims, n, dims)}
+		return &RankError{Op: "DimsCreate", Comm: "a grid", Rank: -1, Peer: -1, Tag: -1, Where: callsite.Here(), Err: fmt.Errorf("%w: %d ranks cannot be divided into %v", ErrDims, n, dims)}
 	}
 	found := evenFactors(left, free)
 	for i, d := range dims {

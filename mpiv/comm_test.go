@@ -343,7 +343,9 @@ func TestDimsCreate(t *testing.T) {
 	}
 	require.ErrorIs(t, DimsCreate(7, []int{2, 0}), ErrDims)
 	require.ErrorIs(t, DimsCreate(7, []int{2, 3}), ErrDims)
-	require.ErrorIs(t, DimsCreate(0, []int{0}), ErrDims)
+	err := DimsCreate(0, []int{0})
+	require.ErrorIs(t, err, ErrDims)
+	require.Regexp(t, `^DimsCreate on a grid \(comm_test\.go:\d+\): invalid grid: 0 ranks cannot`, err.Error(), "any rank may have called it")
 }
 
 func TestGroupFindsRanksInAnyOrder(t *testing.T) {

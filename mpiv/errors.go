@@ -53,11 +53,21 @@ type receivedError struct{}
 func (receivedError) Error() string   { return "message was already received" }
 func (receivedError) Is(e error) bool { return e == ErrRequest }
 
+// errNoMessage is ErrRequest for a Message that is none.
+var errNoMessage error = noMessageError{}
+
+type noMessageError struct{}
+
+func (noMessageError) Error() string {
+	return "there is no message: look at the error of the probe first, and of Improbe whether it found one"
+}
+func (noMessageError) Is(e error) bool { return e == ErrRequest }
+
 // A RankError is what every call of this package returns when it fails.
 type RankError struct {
 	Op    string // "Send"
-	Comm  string // name of the communicator
-	Rank  int    // that made the call, in Comm
+	Comm  string // name of the communicator. Empty: none is concerned
+	Rank  int    // that made the call, in Comm; -1 if that is not known
 	Peer  int    // the other rank in Comm; AnySource, ProcNull, or -1 if no one peer is concerned
 	Tag   int    // -1 if there is none
 	Where string // line of the program that made the call, "main.go:12"; for a request, the call that found it wrong. Empty if it is not known.
@@ -66,7 +76,13 @@ type RankError struct {
 
 func (e *RankError) Error() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s on %s, rank %d", e.Op, e.Comm, e.Rank)
+	s.WriteString(e.Op)
+	if e.Comm != "" {
+		fmt.Fprintf(&s, " on %s", e.Comm)
+	}
+	if e.Rank >= 0 {
+		fmt.Fprintf(&s, ", rank %d", e.Rank)
+	}
 	if e.Peer >= 0 {
 		fmt.Fprintf(&s, ", peer %d", e.Peer)
 	}

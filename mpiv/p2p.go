@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
 )
@@ -211,7 +212,7 @@ func Improbe(c *Comm, from, tag int) (*Message, Status, error) {
 	return c.state.taken.add(&Message{c, msg, s}), c.status(s, 1), nil
 }
 
-// Mrecv receives m, once.
+// Mrecv receives m, once. A nil m, as of an Improbe that found nothing, is ErrRequest.
 func Mrecv[T Elem](ctx context.Context, m *Message, into []T) (Status, error) {
 	r := Imrecv(m, into)
 	return r.waitAs(ctx, &engine.Call{Op: "Mrecv"})
@@ -219,6 +220,9 @@ func Mrecv[T Elem](ctx context.Context, m *Message, into []T) (Status, error) {
 
 // Imrecv starts to receive m, once.
 func Imrecv[T Elem](m *Message, into []T) Request {
+	if m == nil || m.c == nil {
+		return failedRequest(nil, &RankError{Op: "Mrecv", Rank: -1, Peer: -1, Tag: -1, Where: callsite.Here(), Err: errNoMessage})
+	}
 	if err := fits[T](); err != nil {
 		return m.c.failed("Mrecv", -1, -1, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -105,6 +106,37 @@ func TestImrecvFromNobody(t *testing.T) {
 		r := Imrecv(m, []int{5})
 		if s, err := r.Wait(ctx); err != nil || s != nullStatus {
 			return fmt.Errorf("Wait = %+v, %w, want %+v", s, err, nullStatus)
+		}
+		return nil
+	})
+}
+
+// Improbe gives a nil Message when there is none, and both give one with an error.
+func TestReceiveOfNoMessage(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, c *Comm) error {
+		m, _, err := Improbe(c, 0, 0)
+		if err != nil || m != nil {
+			return fmt.Errorf("Improbe = %v, %w, want nothing", m, err)
+		}
+		_, err = Mrecv(ctx, m, []int{5})
+		re, ok := errors.AsType[*RankError](err)
+		if !ok || !errors.Is(err, ErrRequest) || re.Op != "Mrecv" || !strings.Contains(err.Error(), "look at the error of the probe") || strings.Contains(err.Error(), "rank") {
+			return fmt.Errorf("Mrecv of nil = %v, want ErrRequest, what to do, and no rank", err)
+		}
+		if _, err := Mrecv(ctx, &Message{}, []func(){nil}); !errors.Is(err, ErrRequest) {
+			return fmt.Errorf("Mrecv of a Message that no probe made = %v, want ErrRequest", err)
+		}
+		rs := []Request{Imrecv(m, []int{5}), {}}
+		if err := Waitall(ctx, rs, nil); !errors.Is(err, ErrRequest) {
+			return fmt.Errorf("Waitall of Imrecv of nil = %v, want ErrRequest", err)
+		}
+		rs = []Request{Imrecv(m, []int{5})}
+		if _, _, err := Waitany(ctx, rs); !errors.Is(err, ErrRequest) {
+			return fmt.Errorf("Waitany of Imrecv of nil = %v, want ErrRequest", err)
+		}
+		r := Imrecv(m, []int{5})
+		if _, ok, err := r.Test(); !ok || !errors.Is(err, ErrRequest) {
+			return fmt.Errorf("Test of Imrecv of nil = %v, %v, want ErrRequest", ok, err)
 		}
 		return nil
 	})

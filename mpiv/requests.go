@@ -130,7 +130,7 @@ func waitanyFree[R Waitable](ctx context.Context, call *engine.Call, rs []R) (in
 	var c *Comm
 	for i := range rs {
 		r := request(&rs[i])
-		if r.c != nil && r.r.Null() {
+		if r.r.Null() && *r != (Request{}) { // it never began
 			s, err := r.early()
 			return i, s, err
 		}

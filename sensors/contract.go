@@ -1,6 +1,7 @@
 package sensors
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -106,14 +107,21 @@ func (c Contract) Store(w io.Writer) error {
 
 // Load reads what Store wrote.
 func Load(r io.Reader) (Contract, error) {
+	var whole json.RawMessage
 	limited := &io.LimitedReader{R: r, N: contractBytes}
 	d := json.NewDecoder(limited)
-	d.DisallowUnknownFields()
+	err := d.Decode(&whole)
+	if err != nil && limited.N <= 0 {
+		return Contract{}, fmt.Errorf("load contracts: the file is longer than %d bytes", contractBytes)
+	}
 	var f contractFile
-	if err := d.Decode(&f); err != nil {
-		if limited.N <= 0 {
-			return Contract{}, fmt.Errorf("load contracts: the file is longer than %d bytes", contractBytes)
-		}
+	if err == nil { // first what it is: another version may have what this one does not know
+		err = json.Unmarshal(whole, &struct {
+			Format  *string
+			Version *int
+		}{&f.Format, &f.Version})
+	}
+	if err != nil {
 		return Contract{}, fmt.Errorf("load contracts: this is no file of contracts: %w", err)
 	}
 	if f.Format != contractFormat {
@@ -121,6 +129,11 @@ func Load(r io.Reader) (Contract, error) {
 	}
 	if f.Version != contractVersion {
 		return Contract{}, fmt.Errorf("load contracts: the file has version %d and this program reads version %d: learn the contracts anew", f.Version, contractVersion)
+	}
+	strict := json.NewDecoder(bytes.NewReader(whole))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&f); err != nil {
+		return Contract{}, fmt.Errorf("load contracts: this is no file of contracts: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return Contract{}, errors.New("load contracts: something follows the contracts in the file")

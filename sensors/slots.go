@@ -40,7 +40,7 @@ func (s *Slots) Add(o Slots) {
 	case o.First < s.First:
 		*s, o = o, *s
 	}
-	if d := o.First - s.First; d < 64 {
+	if d := o.First - s.First; d >= 0 && d < 64 { // below zero: more than a number holds
 		s.Busy |= o.Busy << d
 	}
 }

@@ -1,6 +1,7 @@
 package sensors
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ func TestSlots(t *testing.T) {
 		"more than there are":       {of([2]int{0, 200}), Slots{}, 64},
 		"those of a wrong clock":    {of([2]int{0, 9}), of([2]int{100_000, 100_009}), 10},
 		"of a clock that is behind": {of([2]int{100_000, 100_009}), of([2]int{0, 9}), 10},
+		"farther apart than counts": {Slots{math.MinInt64, 1}, Slots{math.MaxInt64, 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.a

@@ -48,6 +48,8 @@ func (c *Cmd) Start() error {
 	if c.lab.closed {
 		return errClosed
 	}
+	c.lab.starting.RLock()
+	defer c.lab.starting.RUnlock()
 	return c.node.ns.do(func() error { return c.lab.cgroups.start(c.node, c.Cmd) })
 }
 
@@ -105,7 +107,23 @@ func (l *Lab) Do(host string, f func() error) error {
 	if err != nil {
 		return err
 	}
-	return n.ns.do(f)
+	return away(func() error {
+		if err := l.enter(n); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// enter moves the calling thread, which must be locked, to n, unless the lab is closed: the
+// descriptors of n may be another's then.
+func (l *Lab) enter(n *node) error {
+	l.gate.RLock()
+	defer l.gate.RUnlock()
+	if l.closed {
+		return errClosed
+	}
+	return n.ns.enter()
 }
 
 // Dial connects from a host, as [net.Dialer.DialContext] does. The address is

@@ -137,6 +137,7 @@ func again() (int, error) {
 	runtime.LockOSThread() // whose end, too, would be taken for the parent's
 	defer runtime.UnlockOSThread()
 	signals := catch()
+	defer signal.Stop(signals) // where no lab can be made, this program goes on
 	err = cmd.Start()
 	w.Close()
 	if errors.Is(err, syscall.ENOSPC) {

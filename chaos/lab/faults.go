@@ -164,8 +164,15 @@ func (l *Lab) Signal(host string, sig syscall.Signal) error {
 		if sig == syscall.SIGKILL {
 			return killAll(n.id())
 		}
-		return signalAll(n.id(), sig)
+		return l.signal(n, sig)
 	})
+}
+
+// signal sends sig to every process of n, but to none that is being started.
+func (l *Lab) signal(n *node, sig syscall.Signal) error {
+	l.starting.Lock()
+	defer l.starting.Unlock()
+	return signalAll(n.id(), sig)
 }
 
 // LimitCPU lets the processes of a host have so many cores' time between them,
@@ -179,5 +186,9 @@ func (l *Lab) LimitCPU(host string, cores float64) error {
 	if cores != 0 && !(cores >= 0.01 && cores <= 1024) {
 		return fmt.Errorf("lab: %v cores for host %s: it must be from 0.01 to 1024, or 0 for no limit", cores, host)
 	}
-	return l.change(func() error { return l.cgroups.limit(n, cores) })
+	return l.change(func() error {
+		l.starting.Lock()
+		defer l.starting.Unlock()
+		return l.cgroups.limit(n, cores)
+	})
 }

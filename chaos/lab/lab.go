@@ -36,6 +36,11 @@ type Lab struct {
 	gate   sync.RWMutex // read-held while a process is started: Close sees all or none
 	closed bool
 
+	// starting is read-held while a process is made, after gate and mu. Who stops or limits a host
+	// holds it: a child that is stopped before it has become the program would hold up all
+	// that this process starts, and one that is not looked for yet would have no limit.
+	starting sync.RWMutex
+
 	mu     sync.Mutex // one change of the lab at a time; guards links, groups and throttles
 	groups [][]string // of the partition
 	duty   map[*node]*throttle

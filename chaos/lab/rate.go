@@ -45,7 +45,7 @@ func ParseRate(s string) (Rate, error) {
 		if err != nil || !(f > 0) || math.IsInf(f, 0) {
 			break
 		}
-		r := Rate(min(f*float64(u.rate), math.MaxInt64/2))
+		r := Rate(min(max(f*float64(u.rate), 1), math.MaxInt64/2)) // 0 would be unshaped
 		return r, r.check()
 	}
 	return 0, fmt.Errorf("rate %q: write a number and kbit, mbit or gbit, such as 100mbit, or 0 for unshaped", s)

@@ -110,3 +110,34 @@ func TestAnInterruptIsTypedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1", after(t, lines, "interrupts "))
 }
+
+// TestAProgramThatMayMakeNoLabsCanBeInterrupted: where Enter fails, nobody passes signals on.
+func TestAProgramThatMayMakeNoLabsCanBeInterrupted(t *testing.T) {
+	lab := rootless(t)
+	cmd := exec.Command("sh", "-ec", `echo 0 >/proc/sys/user/max_user_namespaces
+		exec setpriv --reuid 12345 --regid 12345 --clear-groups "$0"`, lab.Path)
+	cmd.Dir, cmd.Env = lab.Dir, append(os.Environ(), "LAB_TEST_ROLE=refused")
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Skip("no namespace in which users make none: ", cmd.Wait())
+	}
+	require.Contains(t, said, "user.max_user_namespaces is reached")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		require.ErrorContains(t, err, "terminated")
+	case <-time.After(10 * time.Second):
+		_ = cmd.Process.Kill()
+		<-ended
+		t.Fatal("it still runs 10 s after SIGTERM")
+	}
+}

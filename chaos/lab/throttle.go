@@ -31,25 +31,25 @@ func (l *Lab) Throttle(host string, run, stop time.Duration) error {
 			delete(l.duty, n)
 		}
 		if stop != 0 {
-			l.duty[n] = startThrottle(n, run, stop)
+			l.duty[n] = l.startThrottle(n, run, stop)
 		}
 		return nil
 	})
 }
 
-func startThrottle(n *node, run, stop time.Duration) *throttle {
+func (l *Lab) startThrottle(n *node, run, stop time.Duration) *throttle {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &throttle{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		// A process that ends meanwhile, or may not be signalled, is as it is.
-		defer func() { _ = signalAll(n.id(), syscall.SIGCONT) }()
+		defer func() { _ = l.signal(n, syscall.SIGCONT) }()
 		for {
-			_ = signalAll(n.id(), syscall.SIGSTOP)
+			_ = l.signal(n, syscall.SIGSTOP)
 			if !sleep(ctx, stop) {
 				return
 			}
-			_ = signalAll(n.id(), syscall.SIGCONT)
+			_ = l.signal(n, syscall.SIGCONT)
 			if !sleep(ctx, run) {
 				return
 			}

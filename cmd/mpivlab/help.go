@@ -49,5 +49,6 @@ An example, two terminals:
   2$ mpivlab cut Y lan; sleep 5; mpivlab heal
 
 The exit code is that of the command, 128 and the number of the signal if one
-ended it, 2 for a command line that makes no sense.
+ended it, 126 if it cannot be executed, 127 if it is not there, 2 for a command
+line that makes no sense.
 `

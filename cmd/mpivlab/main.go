@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,6 +20,7 @@ import (
 const (
 	codeFailed   = 1
 	codeUsage    = 2
+	codeCannot   = 126
 	codeNotFound = 127
 )
 
@@ -80,11 +82,7 @@ func run(args []string) int {
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	code, err := c.Relay()
 	if err != nil {
-		code = codeFailed
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			code = codeNotFound
-		}
-		report(code, err)
+		code = report(codeOf(err), err)
 	}
 	if err := l.Close(); err != nil {
 		report(code, err)
@@ -101,10 +99,24 @@ func execute(args []string) int {
 	if err == nil {
 		err = lab.Exec(path, args[0], args[1:])
 	}
+	return report(codeOf(err), err)
+}
+
+// codeOf is what a shell exits with for a command that could not be started; codeFailed if
+// that was not the command's doing.
+func codeOf(err error) int {
 	if e, ok := errors.AsType[*exec.Error](err); ok && (errors.Is(e, exec.ErrNotFound) || errors.Is(e, os.ErrNotExist)) {
-		return report(codeNotFound, err)
+		return codeNotFound
+	} else if ok {
+		return codeCannot // it is found, and not executable
 	}
-	return report(codeFailed, err)
+	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Op == "fork/exec" {
+		return codeCannot
+	}
+	if e, ok := errors.AsType[*os.SyscallError](err); ok && e.Syscall == "exec" {
+		return codeCannot
+	}
+	return codeFailed
 }
 
 // control asks a running lab to do something.

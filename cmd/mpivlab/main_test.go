@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,6 +64,8 @@ func TestTheCommandRunsInTheLab(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	noProgram := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(noProgram, []byte("nothing"), 0o755))
 	for _, c := range []struct {
 		args []string
 		code int
@@ -80,6 +83,12 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"exec", "X"}, codeUsage, "usage: mpivlab exec"},
 		{[]string{"flood", "--help"}, 0, floodUsage},
 		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec X /no/such/program"}, codeNotFound, "no such file"},
+		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec X /proc/version"}, codeCannot, "permission denied"},
+		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec X /proc"}, codeCannot, "directory"},
+		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec X " + noProgram}, codeCannot, "exec format error"},
+		{[]string{"--hosts", "X", "sh", "-c", "exec /proc/$PPID/exe exec Q true"}, codeFailed, "no host"},
+		{[]string{"--hosts", "X", "/proc/version"}, codeCannot, "permission denied"},
+		{[]string{"--hosts", "X", noProgram}, codeCannot, "exec format error"},
 	} {
 		out, code := inLab(t, c.args...)
 		require.Equal(t, c.code, code, "mpivlab %v: %s", c.args, out)

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -139,6 +140,7 @@ func main() {
 
 func parseOptions(args []string) (o options, err error) {
 	set := flag.NewFlagSet("mpivtrials", flag.ContinueOnError)
+	set.SetOutput(io.Discard) // the error is returned, too
 	set.Usage = func() {
 		fmt.Fprintln(set.Output(), "usage: mpivtrials [options] TRIAL…, or all, or experiments")
 		for _, t := range trials {
@@ -167,8 +169,12 @@ func parseOptions(args []string) (o options, err error) {
 	set.StringVar(&o.congestion, "congestion", "", "congestion `control` of TCP on the hosts of experiments, such as reno (default: this machine's)")
 	set.StringVar(&o.with, "with", "mpivlab", "m2 and m3: what floods: mpivlab itself, or apache, whose ab asks it")
 	attacks := set.String("attacks", strings.Join(attackNames(), ","), "what the strangers do")
-	if err := set.Parse(args); err != nil {
+	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		set.SetOutput(os.Stdout)
+		set.Usage()
 		return o, err
+	} else if err != nil {
+		return o, fmt.Errorf("%w; mpivtrials -h shows the options", err)
 	}
 	o.only = strings.Split(*attacks, ",")
 	for _, a := range o.only {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -97,6 +99,23 @@ func TestOptions(t *testing.T) {
 		_, err := parseOptions(bad)
 		require.Error(t, err, "%q", bad)
 	}
+}
+
+func TestAWrongOptionIsSaidOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	stderr := os.Stderr
+	os.Stderr = w
+	_, wrong := parseOptions([]string{"-no-such-option", "cuts"})
+	_, odd := parseOptions([]string{"-seed", "x", "cuts"})
+	os.Stderr = stderr
+	w.Close()
+	said, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Empty(t, string(said), "main says the error")
+	require.ErrorContains(t, wrong, "-no-such-option; mpivtrials -h shows the options")
+	require.ErrorContains(t, odd, "-seed")
 }
 
 func TestTrialsThatAreNotDoneAreNoSuccess(t *testing.T) {

@@ -249,3 +249,31 @@ func gmondValue(p []byte) (host, name string, value float64, ok bool) {
 	_, err := fmt.Sscan(text(), &value)
 	return host, name, value, err == nil
 }
+
+// A file of contracts that several use is written as it was: for whom it was, and where a link
+// to it leads.
+func TestContractsFileStaysWhatItWas(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "contracts"), filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
+	require.NoError(t, os.Chmod(file, 0o664))
+	require.NoError(t, os.Symlink(file, link))
+	w, err := sensors.NewWatch(sensors.WatchOptions{Mode: sensors.Learn})
+	require.NoError(t, err)
+	a := &Agent{job: Job{ContractsFile: link}, contracts: w}
+	a.storeContracts()
+	is, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, is.Mode().Type(), "the link is still one")
+	is, err = os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o664), is.Mode())
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = sensors.Load(f)
+	require.NoError(t, err, "it is written")
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{file}, names)
+}

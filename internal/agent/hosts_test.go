@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -44,6 +45,22 @@ func TestOutputOfOtherHosts(t *testing.T) {
 		require.Contains(t, out.String(), "["+r+"]<stdout>: no end of sh")
 		require.Contains(t, errs.String(), "["+r+"]<stderr>: to sh err\n")
 	}
+}
+
+// Words of a command line are bytes, wherever they go.
+func TestArgumentsThatAreNoText(t *testing.T) {
+	j, out, errs := shell(t, 2, `printf %s "$0$WORD" | od -An -tx1`)
+	elsewhere(t, &j, "b")
+	j.Hosts = append([]Host{{Name: "here", Here: true, Slots: 1}}, j.Hosts...)
+	p := &j.Programs[0]
+	p.Args, p.Env = append(p.Args, "caf\xe9"), append(p.Env, "WORD=\xff")
+	text, err := json.Marshal(j.portable()) // as where the job outlives its head
+	require.NoError(t, err)
+	var again Job
+	require.NoError(t, json.Unmarshal(text, &again))
+	require.Equal(t, j.Programs, again.Programs)
+	require.Zero(t, runJob(t, j), "%s", errs)
+	require.Equal(t, strings.Repeat(" 63 61 66 e9 ff\n", 2), out.String())
 }
 
 func TestHostsThatSharedMemoryDoesNotConnect(t *testing.T) {

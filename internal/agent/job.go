@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +91,25 @@ type Program struct {
 	Args  []string // without the program's own name
 	Env   []string // "VAR=value", on top of the agent's environment
 	Dir   string   // working directory. Empty means the agent's.
+}
+
+// MarshalJSON and UnmarshalJSON keep words that are no text.
+func (p Program) MarshalJSON() ([]byte, error) {
+	type program Program // without these methods
+	return json.Marshal(program(p.words(control.Spell)))
+}
+
+func (p *Program) UnmarshalJSON(b []byte) error {
+	type program Program
+	err := json.Unmarshal(b, (*program)(p))
+	*p = p.words(control.Word)
+	return err
+}
+
+// words is p with f of all its words.
+func (p Program) words(f func(string) string) Program {
+	p.Path, p.Dir, p.Args, p.Env = f(p.Path), f(p.Dir), control.Each(p.Args, f), control.Each(p.Env, f)
+	return p
 }
 
 // A Host is one that processes may run on.

@@ -132,12 +132,19 @@ func (a *Agent) storeContracts() {
 	if a.contracts == nil || a.job.ContractsFile == "" {
 		return
 	}
-	f, err := os.CreateTemp(filepath.Dir(a.job.ContractsFile), ".contracts-*")
+	path := a.job.ContractsFile
+	if leads, err := filepath.EvalSymlinks(path); err == nil {
+		path = leads // a link stays one
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".contracts-*")
 	if err == nil {
 		err = a.contracts.Contract().Store(f)
+		if old, was := os.Stat(path); was == nil {
+			err = errors.Join(err, f.Chmod(old.Mode().Perm())) // for whom it was
+		}
 		err = errors.Join(err, f.Close())
 		if err == nil {
-			err = os.Rename(f.Name(), a.job.ContractsFile)
+			err = os.Rename(f.Name(), path)
 		}
 		if err != nil {
 			os.Remove(f.Name())

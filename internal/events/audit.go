@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/mpiv/mpiv/leader"
 )
@@ -160,6 +161,18 @@ func (a *Audit) String() string {
 	return b.String()
 }
 
+// inLine is a text of others, such as a reason that a program gave, without what would end the
+// line, or act on a terminal.
+func inLine(text string) string {
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
 // after is when t was, for people.
 func (a *Audit) after(t time.Time) string {
 	if a.Began.IsZero() || t.Before(a.Began) {
@@ -171,14 +184,14 @@ func (a *Audit) after(t time.Time) string {
 // TextOf is a decision for people.
 func (a *Audit) TextOf(r *leader.Record) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "decision %d at %s: %s\n", r.ID, a.after(r.At), r.Chosen)
+	fmt.Fprintf(&b, "decision %d at %s: %s\n", r.ID, a.after(r.At), inLine(r.Chosen))
 	for _, s := range r.Seen {
-		fmt.Fprintf(&b, "  seen: %s\n", s)
+		fmt.Fprintf(&b, "  seen: %s\n", inLine(s))
 	}
 	if r.Blamed != "" {
-		fmt.Fprintf(&b, "  blamed: %s, %s", r.Blamed, r.Verdict)
+		fmt.Fprintf(&b, "  blamed: %s, %s", inLine(r.Blamed), r.Verdict)
 		if len(r.Reasons) > 0 {
-			fmt.Fprintf(&b, ": %s", strings.Join(r.Reasons, "; "))
+			fmt.Fprintf(&b, ": %s", inLine(strings.Join(r.Reasons, "; ")))
 		}
 		b.WriteByte('\n')
 	}
@@ -187,13 +200,13 @@ func (a *Audit) TextOf(r *leader.Record) string {
 		if o.What == r.Chosen {
 			mark = "chosen"
 		}
-		fmt.Fprintf(&b, "  %s: %v\n", mark, o)
+		fmt.Fprintf(&b, "  %s: %s\n", mark, inLine(o.String()))
 	}
 	if r.Why != "" {
-		fmt.Fprintf(&b, "  why: %s\n", r.Why)
+		fmt.Fprintf(&b, "  why: %s\n", inLine(r.Why))
 	}
 	for _, p := range r.Plans {
-		fmt.Fprintf(&b, "  plan: %s, predicted to cost %.3g s: ", p.What, p.Cost)
+		fmt.Fprintf(&b, "  plan: %s, predicted to cost %.3g s: ", inLine(p.What), p.Cost)
 		if p.End == "" {
 			b.WriteString("under way\n")
 			continue
@@ -203,7 +216,7 @@ func (a *Audit) TextOf(r *leader.Record) string {
 			fmt.Fprintf(&b, ", and did cost %.3g s, in which the rank stood still", p.Stood)
 		}
 		if p.Why != "" {
-			fmt.Fprintf(&b, " (%s)", p.Why)
+			fmt.Fprintf(&b, " (%s)", inLine(p.Why))
 		}
 		b.WriteByte('\n')
 	}
@@ -217,7 +230,7 @@ func (a *Audit) textOf(p *Passage) string {
 	var b strings.Builder
 	switch {
 	case p.Stayed:
-		return fmt.Sprintf("rank %d at %s: it was to be moved, and stayed in process %d on host %s: %s\n", p.Rank, a.after(p.Moved), p.From, p.FromHost, p.Why)
+		return fmt.Sprintf("rank %d at %s: it was to be moved, and stayed in process %d on host %s: %s\n", p.Rank, a.after(p.Moved), p.From, p.FromHost, inLine(p.Why))
 	case !p.Lost:
 		fmt.Fprintf(&b, "rank %d at %s: it was moved from process %d on host %s to process %d on host %s\n", p.Rank, a.after(p.Moved), p.From, p.FromHost, p.To, p.ToHost)
 		if !p.Arrived.IsZero() {
@@ -230,7 +243,7 @@ func (a *Audit) textOf(p *Passage) string {
 		at = p.Ended
 	}
 	fmt.Fprintf(&b, "rank %d at %s: it was lost with process %d on host %s\n", p.Rank, a.after(at), p.From, p.FromHost)
-	fmt.Fprintf(&b, "  seen: %s\n", strings.ReplaceAll(p.Why, "\n", "; "))
+	fmt.Fprintf(&b, "  seen: %s\n", inLine(p.Why))
 	fmt.Fprintf(&b, "  done: it goes on in process %d on host %s, %s, by map %d", p.To, p.ToHost, Moved{Snapshot: p.Snapshot}.Origin(), p.Epoch)
 	if !p.Ended.IsZero() {
 		fmt.Fprintf(&b, ", which was told after %v", p.Moved.Sub(p.Ended).Round(time.Microsecond))

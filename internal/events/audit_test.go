@@ -2,8 +2,10 @@ package events
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,4 +92,18 @@ func TestAuditIsBounded(t *testing.T) {
 	require.Len(t, a.Decisions, AuditMost)
 	require.Equal(t, 5, a.Left)
 	require.Contains(t, a.String(), "5 older ones are not kept")
+}
+
+func TestAuditHasALineForEachThing(t *testing.T) {
+	const why = "\x1b[2Jit is bad\nrank 9 at 1 s: it was moved\u009b\r\n"
+	a := log(auditJob,
+		Event{Kind: RankStayed, Host: "b", Process: new(1), Rank: new(1), Text: why},
+		Event{Kind: RankMoved, Host: "b", Process: new(2), Rank: new(0), Text: why, Moved: &Moved{From: 0, Epoch: 2, Lost: true}},
+		Event{Kind: Decided, Decision: &leader.Record{ID: 1, Chosen: "nothing", Why: why, Seen: []string{why}, Reasons: []string{why}, Blamed: "host a",
+			Plans: []leader.Planned{{What: "move rank 0", End: "undone", Why: why}}}},
+	)
+	text := a.String()
+	require.Equal(t, 9, strings.Count(text, "\n"), text)
+	require.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }), "%q", text)
+	require.Contains(t, text, "stayed in process 1 on host b: ?[2Jit is bad; rank 9 at 1 s: it was moved?\n")
 }

@@ -165,6 +165,9 @@ func (g *Gate) Strangers() uint64 { return g.refusals.Load() }
 func (g *Gate) Expect(addrs ...netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed { // fd may be another's
+		return
+	}
 	for _, a := range addrs {
 		if g.budget.expect(place(a)) {
 			g.filterLocked()
@@ -264,7 +267,11 @@ func (g *Gate) handle(events []unix.EpollEvent) (err error) {
 func (g *Gate) acceptLocked() error {
 	for range batch {
 		now := time.Now()
-		if len(g.waiting) >= g.opt.Waiting && !g.makeRoomLocked(now) {
+		full := len(g.waiting) >= g.opt.Waiting
+		if full && !g.somebodyLocked() {
+			return nil // nobody goes for nobody
+		}
+		if full && !g.makeRoomLocked(now) {
 			g.paused = true
 			return g.watchLocked(unix.EPOLL_CTL_MOD, g.fd, 0)
 		}
@@ -285,6 +292,16 @@ func (g *Gate) acceptLocked() error {
 		g.lookLocked(w, false)
 	}
 	return nil
+}
+
+// somebodyLocked tells whether the kernel has somebody to accept, or an error that accept tells.
+func (g *Gate) somebodyLocked() bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.fd), Events: unix.POLLIN}}, 0)
+		if err != unix.EINTR {
+			return n != 0 // an error is -1
+		}
+	}
 }
 
 func addrPort(sa unix.Sockaddr) netip.AddrPort {

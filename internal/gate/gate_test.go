@@ -183,6 +183,20 @@ func TestACrowdThatSaysLittleIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
+// TestWhoTakesTheLastPlaceTurnsNobodyAway: room is made for somebody only.
+func TestWhoTakesTheLastPlaceTurnsNobodyAway(t *testing.T) {
+	const room = 3
+	h := open(t, Options{Waiting: room, Patience: time.Minute})
+	for n := range room {
+		h.knock(t, hello(t)[:20])
+		eventually(t, fmt.Sprintf("number %d to wait", n+1), func() bool { return h.held() == n+1 })
+		time.Sleep(2 * grace) // now it would have to go if another came
+	}
+	require.Zero(t, h.Strangers())
+	h.knock(t, hello(t)[:20])
+	eventually(t, "the oldest to go", func() bool { return h.Strangers() == 1 && h.held() == room })
+}
+
 func TestNothingIsLeft(t *testing.T) {
 	files := func() int {
 		all, err := os.ReadDir("/proc/self/fd")

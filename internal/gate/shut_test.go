@@ -56,3 +56,23 @@ func TestTheKernelDropsWhoHasSpentTheBudget(t *testing.T) {
 		c.Close()
 	}
 }
+
+// TestAGateThatIsClosedShutsNobodyOut: its descriptor is another's by then.
+func TestAGateThatIsClosedShutsNobodyOut(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	a, b := netip.MustParseAddr("10.9.8.7"), netip.MustParseAddr("10.9.8.8")
+	for range burst + 1 {
+		g.budget.charge(a, time.Now())
+		g.budget.charge(b, time.Now())
+	}
+	require.Len(t, g.budget.shut, 2)
+	require.NoError(t, g.Close())
+	for another := -1; another < g.fd; {
+		another, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer unix.Close(another)
+	}
+	g.Expect(a) // as who shows to be a member while the gate is closed
+	require.ErrorIs(t, detach(g.fd), unix.ENOENT, "another's socket has got a filter")
+}

@@ -66,11 +66,11 @@ type event struct {
 type micros int64
 
 func (m micros) MarshalJSON() ([]byte, error) {
-	sign := ""
+	sign, ns := "", uint64(m)
 	if m < 0 {
-		sign, m = "-", -m
+		sign, ns = "-", -ns // of the least, too, which has no negative
 	}
-	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
+	return fmt.Appendf(nil, "%s%d.%03d", sign, ns/1000, ns%1000), nil
 }
 
 // NewWriter writes to w. Events before since are not shown.
@@ -90,6 +90,11 @@ func (t *Writer) Chunk(process int, skew time.Duration, b []byte) error {
 	}
 	if process < 0 || process >= len(t.state.Processes) {
 		return fmt.Errorf("trace records of process %d, which is none of the job's", process)
+	}
+	for i := range c.Records { // each would have a row
+		if rank := c.Records[i].Rank; int(rank) >= t.state.Job.Ranks {
+			return fmt.Errorf("trace records of process %d are of rank %d, which the job has not", process, rank)
+		}
 	}
 	t.counts[process] = max(t.counts[process], c.Dropped)
 	for i := range c.Records {

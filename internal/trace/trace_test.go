@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -316,4 +317,25 @@ func BenchmarkRecord(b *testing.B) {
 			r.kept = 0
 		}
 	}
+}
+
+func TestRecordsOfRanksThatTheJobHasNotAreRefused(t *testing.T) {
+	j := newJob(t, began)
+	for rank := int32(2); rank < 1000; rank++ {
+		c := Chunk{Records: []Record{{Op: "Send", Rank: rank, Start: at(ms)}}}
+		require.ErrorContains(t, j.w.Chunk(0, 0, c.Append(nil)), "which the job has not")
+	}
+	require.Empty(t, j.w.rows, "each would have a row")
+	j.records(0, 0, Record{Op: "Send", Rank: 1, Start: at(ms)})
+	_, s := j.end()
+	require.EqualValues(t, 1, s.Slices)
+}
+
+// TestTimesThatCannotBe: a process whose clock says nonsense is not the end of its job.
+func TestTimesThatCannotBe(t *testing.T) {
+	j := newJob(t, began)
+	least := int64(math.MinInt64) // the one of which the negative is none
+	j.records(0, 0, Record{Op: "Send", Start: least + began.UnixNano(), Took: 5})
+	require.NoError(t, j.w.Flush())
+	require.Contains(t, j.out.String(), `"ts":-9223372036854775.808,`)
 }

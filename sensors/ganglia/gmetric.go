@@ -176,7 +176,7 @@ func Read(r io.Reader) ([]Metric, error) {
 		case "HOST":
 			host = a["IP"] + ":" + a["NAME"]
 		case "METRIC":
-			if v, err := strconv.ParseFloat(a["VAL"], 64); err == nil {
+			if v, err := strconv.ParseFloat(a["VAL"], 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 				all = append(all, Metric{Name: a["NAME"], Value: v, Units: a["UNITS"], Host: host})
 			}
 		}

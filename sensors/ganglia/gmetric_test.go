@@ -40,7 +40,7 @@ const example = `<?xml version="1.0" encoding="ISO-8859-1" standalone="yes"?>
 <!DOCTYPE GANGLIA_XML [ <!ELEMENT GANGLIA_XML (GRID|CLUSTER|HOST)*> ]>
 <GANGLIA_XML VERSION="3.7.2" SOURCE="gmond"><CLUSTER NAME="mpiv">
 <HOST NAME="caf` + "\xe9" + `" IP="10.0.0.1"><METRIC NAME="load_one" VAL="0.5" TYPE="float" UNITS=" "></METRIC>
-<METRIC NAME="os_name" VAL="Linux" TYPE="string" UNITS=""/></HOST></CLUSTER></GANGLIA_XML>`
+<METRIC NAME="os_name" VAL="Linux" TYPE="string" UNITS=""/><METRIC NAME="city" VAL="Nan" TYPE="string" UNITS=""/><METRIC NAME="temp" VAL="inf" TYPE="float" UNITS=""/></HOST></CLUSTER></GANGLIA_XML>`
 
 func TestRead(t *testing.T) {
 	got, err := Read(strings.NewReader(example))
