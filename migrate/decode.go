@@ -430,7 +430,11 @@ func (d *decoder) unmarshal(n *node, p unsafe.Pointer, b []byte) {
 		err = made.Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(b)
 	}
 	if err != nil {
-		d.fail(ErrMalformed, "%v: %v", n.t, err)
+		kind := ErrMalformed
+		if d.object { // it may be the type's own way to refuse what it gets
+			kind = ErrValue
+		}
+		d.fail(kind, "%v: %v", n.t, err)
 		return
 	}
 	reflect.NewAt(n.t, p).Elem().Set(made.Elem())

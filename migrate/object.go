@@ -22,6 +22,8 @@ import (
 // overlap are two. Only in types that may lead back to themselves, as the nodes of
 // a list do, what is the same stays the same, and the bytes say so; cycles travel.
 //
+// What a type's own methods lay out must hang on the value alone, too.
+//
 // The error is [ErrType], which says what cannot travel and where, or [ErrValue].
 // Several goroutines may call Encode at once, if nothing changes *ptr meanwhile.
 func Encode(ptr any) ([]byte, error) {
@@ -38,7 +40,8 @@ func Encode(ptr any) ([]byte, error) {
 
 // Decode makes *ptr hold what Encode has laid out. Types fit as those of state do:
 // see "Newer builds". The error is [ErrMismatch] if another type came than that of
-// *ptr, [ErrMalformed] if b is no object; what *ptr holds is undefined then.
+// *ptr, [ErrValue] if what came does not please a type's own method, and
+// [ErrMalformed] if b is no object; what *ptr holds is undefined then.
 //
 // Afterwards nothing in *ptr has memory of b. That may be anybody's bytes: memory is
 // set aside for what is in them only, which is a small multiple of their length times
