@@ -142,7 +142,12 @@ var encoders = sync.Pool{New: func() any { return &encoder{seen: make(map[identi
 
 func (s *shape) encode(p unsafe.Pointer) ([]byte, error) {
 	e := encoders.Get().(*encoder)
-	defer e.release()
+	b, err := e.object(s, p)
+	e.release() // not if a type's own method panics: who knows what it holds then
+	return b, err
+}
+
+func (e *encoder) object(s *shape, p unsafe.Pointer) ([]byte, error) {
 	if s.loops {
 		e.seen[identity{p, pointee, s.node}] = 0
 	}
@@ -171,7 +176,7 @@ func (s *shape) encode(p unsafe.Pointer) ([]byte, error) {
 
 // release gives back an encoder of an object. It keeps nothing of the object.
 func (e *encoder) release() {
-	if max(cap(e.rest), cap(e.keys)) > 64<<10 || max(cap(e.dynamics), cap(e.queue), cap(e.batch), cap(e.entries), cap(e.order), len(e.seen)) > 1<<10 {
+	if max(cap(e.rest), cap(e.keys)) > 1<<20 || max(cap(e.dynamics), cap(e.queue), cap(e.batch), cap(e.entries), cap(e.order), len(e.seen)) > 1<<10 {
 		return // it is for the collector
 	}
 	clear(e.seen)

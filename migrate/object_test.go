@@ -456,6 +456,34 @@ func TestDecodedValuesHaveTheirOwnMemory(t *testing.T) {
 	require.Equal(t, x, y)
 }
 
+type grumpy struct{ At Place }
+
+func (g grumpy) MarshalBinary() ([]byte, error) {
+	if g.At.X > 0 {
+		panic("grumpy")
+	}
+	return []byte("a key that is longer than others"), nil
+}
+
+func (g *grumpy) UnmarshalBinary([]byte) error { return errors.New("grumpy") }
+
+func TestTypesWhoseMethodsFail(t *testing.T) {
+	last := objects[len(objects)-1].ptr
+	want, err := Encode(last)
+	require.NoError(t, err)
+	for range 20 {
+		require.PanicsWithValue(t, "grumpy", func() { Encode(&map[grumpy]string{{Place{1, 0}}: "a"}) })
+		got, err := Encode(last)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	b, err := Encode(&grumpy{})
+	require.NoError(t, err)
+	err = Decode(b, new(grumpy))
+	require.ErrorIs(t, err, ErrValue)
+	require.EqualError(t, err, "migrate.grumpy: grumpy")
+}
+
 // Encoders are used again: they keep nothing of the one before, after an error either.
 func TestEncodersForget(t *testing.T) {
 	want := make([][]byte, len(objects))
