@@ -1,6 +1,9 @@
 package migrate
 
 import (
+	"bytes"
+	"encoding/gob"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -18,20 +21,22 @@ func TestLargeSlicesAreNotCopied(t *testing.T) {
 	into := protect(t, pointer(make([]float64, len(grid))))
 	i, err := v.Image()
 	require.NoError(t, err)
-	allocates := func(do func()) uint64 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		do()
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc
-	}
-	require.Less(t, allocates(func() { v.Image() }), uint64(64<<10))
-	require.Less(t, allocates(func() {
+	require.Less(t, allocated(func() { v.Image() }), uint64(64<<10))
+	require.Less(t, allocated(func() {
 		f, err := into.Receive(i.Manifest)
 		require.NoError(t, err)
 		copy(f.Segments()[0], i.Segments[0])
 		require.NoError(t, f.Finish())
 	}), uint64(64<<10))
+}
+
+// allocated is what do sets aside.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 func BenchmarkImage(b *testing.B) {
@@ -87,6 +92,58 @@ func receive(b *testing.B, from, into *Vars, forget func()) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkObject is a message there and back, and what encoding/gob takes for it, with an
+// encoder and a decoder for each message.
+func BenchmarkObject(b *testing.B) {
+	table := make(map[string]int)
+	for i := range 100 {
+		table[fmt.Sprint("key ", i)] = i
+	}
+	objectAndGob(b, "struct", &Small{ID: 7, Name: "small", At: Place{1, 2}, Tags: []string{"a", "b"}})
+	objectAndGob(b, "floats/1MiB", pointer(ramp(mib/8)))
+	objectAndGob(b, "map/100", &table)
+}
+
+// Small is a message as many are.
+type Small struct {
+	ID   int
+	Name string
+	At   Place
+	Tags []string
+}
+
+func objectAndGob[V any](b *testing.B, name string, v *V) {
+	run := func(name string, encode func(*V) ([]byte, error), decode func([]byte, *V) error) {
+		laid, err := encode(v)
+		require.NoError(b, err)
+		b.Run(name+"/encode", func(b *testing.B) {
+			b.SetBytes(int64(len(laid)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := encode(v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/decode", func(b *testing.B) {
+			b.SetBytes(int64(len(laid)))
+			b.ReportAllocs()
+			for b.Loop() {
+				var into V
+				if err := decode(laid, &into); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run(name+"/mpiv", func(v *V) ([]byte, error) { return Encode(v) }, func(b []byte, v *V) error { return Decode(b, v) })
+	run(name+"/gob", func(v *V) ([]byte, error) {
+		var buf bytes.Buffer
+		err := gob.NewEncoder(&buf).Encode(v)
+		return buf.Bytes(), err
+	}, func(b []byte, v *V) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) })
 }
 
 // population is 100 000 structs behind pointers, with a name, a short slice

@@ -13,17 +13,20 @@ import (
 // A decoder reads what an encoder wrote, in the same order. Its destinations
 // are nil where the value is read and forgotten.
 type decoder struct {
-	f           *Filling
 	rest        parser
+	segments    [][]byte // the rest, then what lies still, then what was met on the way
+	object      bool     // no value has a segment's memory, nor more than hangs on what has come
+	targets     []target
 	nextTarget  int
 	nextDynamic int
 	depth       int
 	inKey       bool   // blobs are never segments
-	name        string // of the variable that leads here
+	name        string // of the variable that leads here; empty in an object
 
 	objects []reflect.Value // by number: pointers, slices, maps; invalid if forgotten
 	queue   []reading       // pointees that are still to be read
-	owed    int64           // bytes that they take at least
+	batch   []reading       // those that are
+	owed    int64           // bytes that elements and pointees take at least which are still to be read
 	err     error
 }
 
@@ -35,9 +38,21 @@ type reading struct {
 
 func (d *decoder) fail(kind error, format string, args ...any) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: variable %s: %s", kind, d.name, fmt.Sprintf(format, args...))
+		d.err = says(kind, d.name, fmt.Sprintf(format, args...))
 	}
 	d.rest.fail()
+}
+
+// follow reads what pointers lead to.
+func (d *decoder) follow() {
+	for len(d.queue) > 0 && d.err == nil {
+		d.queue, d.batch = d.batch[:0], d.queue
+		for _, o := range d.batch {
+			d.owed -= o.r.w.min
+			d.name = o.name
+			d.value(o.r, o.p)
+		}
+	}
 }
 
 // finish fails if anything is left.
@@ -45,7 +60,7 @@ func (d *decoder) finish() {
 	if d.err == nil && d.rest.err != nil {
 		d.err = d.rest.err
 	}
-	if d.err == nil && (len(d.rest.b) > 0 || d.nextDynamic != len(d.f.segments)) {
+	if d.err == nil && (len(d.rest.b) > 0 || d.nextDynamic != len(d.segments)) {
 		d.fail(ErrMalformed, "something is left over at its end")
 	}
 }
@@ -73,13 +88,13 @@ func (d *decoder) still(r *reader, p unsafe.Pointer) {
 		case !isNew:
 			d.set(r, p, same)
 		case p == nil:
-			d.objects = append(d.objects, reflect.Value{})
+			d.met(r, reflect.Value{})
 		case t.placed:
 			d.check(r.elem, b)
-			d.objects = append(d.objects, reflect.NewAt(r.n.t, p).Elem())
+			d.met(r, reflect.NewAt(r.n.t, p).Elem())
 		default:
 			d.set(r, p, d.flatSlice(r, b, true))
-			d.objects = append(d.objects, reflect.NewAt(r.n.t, p).Elem())
+			d.met(r, reflect.NewAt(r.n.t, p).Elem())
 		}
 	default:
 		t, b := d.target()
@@ -93,17 +108,17 @@ func (d *decoder) still(r *reader, p unsafe.Pointer) {
 
 func (d *decoder) target() (target, []byte) {
 	d.nextTarget++
-	return d.f.targets[d.nextTarget-1], d.f.segments[d.nextTarget]
+	return d.targets[d.nextTarget-1], d.segments[d.nextTarget]
 }
 
 // dynamic is the next segment that was met on the way.
 func (d *decoder) dynamic(length int64) []byte {
-	if d.nextDynamic >= len(d.f.segments) || int64(len(d.f.segments[d.nextDynamic])) != length {
+	if d.nextDynamic >= len(d.segments) || int64(len(d.segments[d.nextDynamic])) != length {
 		d.fail(ErrMalformed, "a segment has another length than what it is for")
 		return nil
 	}
 	d.nextDynamic++
-	return d.f.segments[d.nextDynamic-1]
+	return d.segments[d.nextDynamic-1]
 }
 
 // value reads a value into p.
@@ -135,9 +150,7 @@ func (d *decoder) value(r *reader, p unsafe.Pointer) {
 			d.value(f.r, f.at(p))
 		}
 	case kArray:
-		if r.w.len > uint64(len(d.rest.b)) { // each takes a byte or more
-			d.rest.fail()
-		} else {
+		if d.owe(r.w.len, r.elem.w.min) { // each takes a byte or more
 			d.elements(r.elem, p, int(r.w.len))
 		}
 	case kPointer:
@@ -170,7 +183,7 @@ func (d *decoder) tag(r *reader) (isNew bool, same reflect.Value) {
 			same = reflect.Zero(r.n.t)
 		}
 		return false, same
-	case x-2 >= uint64(len(d.objects)):
+	case x-2 >= uint64(len(d.objects)) || !r.w.same:
 		d.fail(ErrMalformed, "it refers to what has not come yet")
 		return false, same
 	}
@@ -192,6 +205,23 @@ func (d *decoder) tag(r *reader) (isNew bool, same reflect.Value) {
 	return false, same
 }
 
+// met numbers v, which is new.
+func (d *decoder) met(r *reader, v reflect.Value) {
+	if r.w.same {
+		d.objects = append(d.objects, v)
+	}
+}
+
+// owe notes that n things are to be read that take so many bytes each at least.
+// So what memory is set aside for is there.
+func (d *decoder) owe(n uint64, each int64) bool {
+	if d.owed = min(d.owed+times(each, n), huge); d.owed > int64(len(d.rest.b)) {
+		d.fail(ErrMalformed, "%d values do not fit in what is left", n)
+		return false
+	}
+	return true
+}
+
 func (d *decoder) set(r *reader, p unsafe.Pointer, v reflect.Value) {
 	if p != nil && !d.ended() {
 		reflect.NewAt(r.n.t, p).Elem().Set(v)
@@ -205,18 +235,17 @@ func (d *decoder) pointer(r *reader, p unsafe.Pointer) {
 		return
 	}
 	e := r.elem
-	if d.owed = min(d.owed+e.w.min, huge); d.owed > int64(len(d.rest.b)) {
-		d.fail(ErrMalformed, "pointers lead to more than there is")
+	if !d.owe(1, e.w.min) {
 		return
 	}
 	if p == nil {
-		d.objects = append(d.objects, reflect.Value{})
+		d.met(r, reflect.Value{})
 		d.queue = append(d.queue, reading{e, nil, d.name})
 		return
 	}
 	made := reflect.New(e.n.t)
 	d.set(r, p, made.Convert(r.n.t))
-	d.objects = append(d.objects, made)
+	d.met(r, made)
 	d.queue = append(d.queue, reading{e, made.UnsafePointer(), d.name})
 }
 
@@ -232,16 +261,23 @@ func (d *decoder) slice(r *reader, p unsafe.Pointer) {
 			b = d.rest.take(int(size))
 		}
 		if d.ended() || p == nil {
-			d.objects = append(d.objects, reflect.Value{})
+			d.met(r, reflect.Value{})
 			return
 		}
-		v := d.flatSlice(r, b, size >= large)
+		v := d.flatSlice(r, b, size >= large && !d.object)
 		d.set(r, p, v)
-		d.objects = append(d.objects, v)
+		d.met(r, v)
 		return
 	}
-	if n > maxEmpty && e.w.min == 0 || times(e.w.min, n) > int64(len(d.rest.b)) {
-		d.fail(ErrMalformed, "a slice of %d elements does not fit in what is left", n)
+	if n > maxEmpty && e.w.min == 0 {
+		d.fail(ErrMalformed, "a slice has %d elements that take no bytes", n)
+		return
+	}
+	if d.object && n > 0 && e.w.min == 0 && p != nil && e.n.t.Size() > 0 {
+		d.fail(ErrMismatch, "a slice came whose elements have no field that a %v has", e.n.t)
+		return
+	}
+	if !d.owe(n, e.w.min) {
 		return
 	}
 	var v reflect.Value
@@ -251,17 +287,19 @@ func (d *decoder) slice(r *reader, p unsafe.Pointer) {
 		data = v.UnsafePointer()
 		d.set(r, p, v)
 	}
-	d.objects = append(d.objects, v)
+	d.met(r, v)
 	if e.w.size != 0 {
 		d.elements(e, data, int(n))
 	}
 }
 
+// elements reads n values, which are owed.
 func (d *decoder) elements(e *reader, p unsafe.Pointer, n int) {
 	if d.depth++; d.depth > maxDepth {
 		d.fail(ErrMalformed, "values within values, more than %d deep", maxDepth)
 	}
 	for i := 0; i < n && !d.ended(); i++ {
+		d.owed -= e.w.min
 		if p == nil {
 			d.value(e, nil)
 		} else {
@@ -302,28 +340,38 @@ func (d *decoder) flatSlice(r *reader, b []byte, own bool) reflect.Value {
 
 // check refuses bools that are neither. b may be memory of the program that
 // was filled already: no such thing may stay there.
-func (d *decoder) check(r *reader, b []byte) {
+func (d *decoder) check(r *reader, b []byte) bool {
 	if !r.bools {
-		return
+		return true
 	}
 	for _, x := range b {
 		if x > 1 {
-			clear(b)
+			if !d.object {
+				clear(b)
+			}
 			d.fail(ErrMalformed, "a bool is %d", x)
-			return
+			return false
 		}
 	}
+	return true
 }
 
 func (d *decoder) table(r *reader, p unsafe.Pointer) {
 	n := d.rest.uvarint()
+	each := r.key.w.min + r.elem.w.min
+	if n > 1 && each == 0 {
+		d.fail(ErrMalformed, "a map has %d keys that take no bytes", n)
+	}
+	if d.ended() || !d.owe(n, each) {
+		return
+	}
 	var m, key, elem reflect.Value
 	if p != nil {
-		m = reflect.MakeMap(r.n.t)
+		m = reflect.MakeMapWithSize(r.n.t, int(n))
 		d.set(r, p, m)
 		key, elem = reflect.New(r.n.key.t).Elem(), reflect.New(r.n.elem.t).Elem()
 	}
-	d.objects = append(d.objects, m)
+	d.met(r, m)
 	if d.depth++; d.depth > maxDepth {
 		d.fail(ErrMalformed, "values within values, more than %d deep", maxDepth)
 	}
@@ -335,6 +383,7 @@ func (d *decoder) table(r *reader, p unsafe.Pointer) {
 			elem.SetZero()
 			keyAt, elemAt = key.Addr().UnsafePointer(), elem.Addr().UnsafePointer()
 		}
+		d.owed -= each
 		before := d.rest.b
 		d.inKey = true
 		d.value(r.key, keyAt)
@@ -363,7 +412,7 @@ func (d *decoder) table(r *reader, p unsafe.Pointer) {
 func (d *decoder) blob() (b []byte, own bool) {
 	n := d.rest.uvarint()
 	if n >= large && n < huge && !d.inKey {
-		return d.dynamic(int64(n)), true
+		return d.dynamic(int64(n)), !d.object
 	}
 	if n > uint64(len(d.rest.b)) {
 		d.rest.fail()
@@ -381,7 +430,11 @@ func (d *decoder) unmarshal(n *node, p unsafe.Pointer, b []byte) {
 		err = made.Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(b)
 	}
 	if err != nil {
-		d.fail(ErrMalformed, "%v: %v", n.t, err)
+		kind := ErrMalformed
+		if d.object { // it may be the type's own way to refuse what it gets
+			kind = ErrValue
+		}
+		d.fail(kind, "%v: %v", n.t, err)
 		return
 	}
 	reflect.NewAt(n.t, p).Elem().Set(made.Elem())
@@ -390,8 +443,9 @@ func (d *decoder) unmarshal(n *node, p unsafe.Pointer, b []byte) {
 // flat reads a value that has one size from b, which has that size.
 func (d *decoder) flat(r *reader, p unsafe.Pointer, b []byte) {
 	if r.direct {
-		d.check(r, b)
-		copy(unsafe.Slice((*byte)(p), len(b)), b)
+		if d.check(r, b) {
+			copy(unsafe.Slice((*byte)(p), len(b)), b)
+		}
 		return
 	}
 	le := binary.LittleEndian

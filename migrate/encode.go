@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/gob"
 	"fmt"
+	"math/bits"
 	"reflect"
 	"slices"
 	"unsafe"
@@ -21,24 +22,29 @@ const maxEmpty = 1 << 20
 // An encoder lays values out. First come the variables, with what lies still in
 // them (see still); then what their pointers lead to, in the order met.
 type encoder struct {
-	list     []variable
-	rest     []byte   // what has no segment of its own
-	statics  [][]byte // of what lies still
-	dynamics [][]byte // of what was met on the way
-	inline   bool     // no segments now
+	list     []variable // none: an object is laid out
+	rest     []byte     // what has no segment of its own
+	statics  [][]byte   // of what lies still
+	dynamics [][]byte   // of what was met on the way
+	inline   bool       // no segments now
 	depth    int
 
-	seen  map[object]int // protected variables, then what was new, in order
-	next  int            // number of the next new one
-	queue []pending      // pointees that are still to be laid out
+	keys    []byte   // of the maps that are being laid out: that within another is on top
+	entries []entry  // likewise
+	order   []uint64 // likewise
+
+	seen  map[identity]int // protected variables, then what was new, in order
+	next  int              // number of the next new one
+	queue []pending        // pointees that are still to be laid out
+	batch []pending        // those that are
 
 	current int // variable
 	taken   []span
 	err     error
 }
 
-// An object is something that has an identity.
-type object struct {
+// An identity is that of something which may be met again.
+type identity struct {
 	p    unsafe.Pointer
 	n    int   // length of a slice, or one of the following
 	elem *node // nil for maps
@@ -56,8 +62,24 @@ type pending struct {
 }
 
 func (e *encoder) fail(kind error, format string, args ...any) {
-	if e.err == nil {
-		e.err = fmt.Errorf("%w: variable %s: %s", kind, e.list[e.current].name, fmt.Sprintf(format, args...))
+	if e.err != nil {
+		return
+	}
+	name := ""
+	if len(e.list) > 0 {
+		name = e.list[e.current].name
+	}
+	e.err = says(kind, name, fmt.Sprintf(format, args...))
+}
+
+// follow lays out what pointers lead to.
+func (e *encoder) follow() {
+	for len(e.queue) > 0 && e.err == nil {
+		e.queue, e.batch = e.batch[:0], e.queue
+		for _, o := range e.batch {
+			e.current = o.variable
+			e.value(o.node, o.p)
+		}
 	}
 }
 
@@ -77,7 +99,7 @@ func (e *encoder) still(n *node, p unsafe.Pointer) {
 	case n.flat():
 		s := reflect.NewAt(n.t, p).Elem()
 		var b []byte
-		if e.fresh(s.IsNil(), object{s.UnsafePointer(), s.Len(), n.elem}) {
+		if e.fresh(n, s.IsNil(), identity{s.UnsafePointer(), s.Len(), n.elem}) {
 			e.occupy(s.UnsafePointer(), n.elem, s.Len())
 			b = flatBytes(n.elem, s.UnsafePointer(), s.Len())
 		}
@@ -114,17 +136,17 @@ func (e *encoder) value(n *node, p unsafe.Pointer) {
 		e.elements(n.elem, p, n.t.Len())
 	case kSlice:
 		s := reflect.NewAt(n.t, p).Elem()
-		if e.fresh(s.IsNil(), object{s.UnsafePointer(), s.Len(), n.elem}) {
+		if e.fresh(n, s.IsNil(), identity{s.UnsafePointer(), s.Len(), n.elem}) {
 			e.slice(n, s.UnsafePointer(), s.Len())
 		}
 	case kMap:
 		m := reflect.NewAt(n.t, p).Elem()
-		if e.fresh(m.IsNil(), object{m.UnsafePointer(), hashed, nil}) {
+		if e.fresh(n, m.IsNil(), identity{m.UnsafePointer(), hashed, nil}) {
 			e.table(n, m)
 		}
 	case kPointer:
 		q := *(*unsafe.Pointer)(p)
-		if e.fresh(q == nil, object{q, pointee, n.elem}) {
+		if e.fresh(n, q == nil, identity{q, pointee, n.elem}) {
 			e.occupy(q, n.elem, 1)
 			e.queue = append(e.queue, pending{n.elem, q, e.current})
 		}
@@ -132,11 +154,15 @@ func (e *encoder) value(n *node, p unsafe.Pointer) {
 }
 
 // fresh writes 0 for what is nil, 1 for what is new, otherwise 2 plus the
-// number of what is the same. It reports whether o is new.
-func (e *encoder) fresh(isNil bool, o object) bool {
+// number of what is the same. It reports whether o, of type n, is new.
+func (e *encoder) fresh(n *node, isNil bool, o identity) bool {
 	if isNil {
 		e.uvarint(0)
 		return false
+	}
+	if !n.same {
+		e.uvarint(1)
+		return true
 	}
 	if o.n != 0 { // empty slices may have any address
 		if i, ok := e.seen[o]; ok {
@@ -193,31 +219,94 @@ func (e *encoder) table(n *node, m reflect.Value) {
 		e.fail(ErrValue, "maps within maps, more than %d deep; use pointers", maxDepth)
 		return
 	}
-	key := reflect.New(n.key.t)
-	elems := reflect.MakeSlice(reflect.SliceOf(n.elem.t), length, length)
-	type entry struct{ from, to, elem int } // the key's bytes
-	order := make([]entry, 0, length)
-	rest := e.rest
-	e.rest, e.inline = nil, true
-	for it := m.MapRange(); it.Next() && len(order) < length; {
-		key.Elem().SetIterKey(it)
-		elems.Index(len(order)).SetIterValue(it)
-		from := len(e.rest)
-		e.value(n.key, key.UnsafePointer())
-		order = append(order, entry{from, len(e.rest), len(order)})
+	// Values of one size are laid out beside their keys; others have their turn in the order of these.
+	flat := n.elem.wire >= 0
+	kept := length
+	if flat {
+		kept = 1
 	}
-	keys := e.rest
-	e.rest, e.inline = rest, false
-	slices.SortFunc(order, func(a, b entry) int { return bytes.Compare(keys[a.from:a.to], keys[b.from:b.to]) })
-	for i, o := range order {
-		k := keys[o.from:o.to]
-		if i > 0 && bytes.Equal(k, keys[order[i-1].from:order[i-1].to]) {
+	key, elems := reflect.New(n.key.t), reflect.MakeSlice(reflect.SliceOf(n.elem.t), kept, kept)
+	keyAt, elemAt, k, elem := key.UnsafePointer(), elems.UnsafePointer(), key.Elem(), elems.Index(0)
+	rest, low, bottom := e.rest, len(e.keys), len(e.entries)
+	e.rest, e.inline = e.keys, true
+	for it := m.MapRange(); it.Next() && len(e.entries)-bottom < length; {
+		i := len(e.entries) - bottom
+		o := entry{key: len(e.rest)}
+		k.SetIterKey(it)
+		e.value(n.key, keyAt)
+		o.keyEnd = len(e.rest)
+		if flat {
+			elem.SetIterValue(it)
+			e.rest = appendFlat(e.rest, n.elem, elemAt)
+		} else {
+			elems.Index(i).SetIterValue(it)
+		}
+		o.end = len(e.rest)
+		e.entries = append(e.entries, o)
+	}
+	keys, entries := e.rest, e.entries[bottom:]
+	e.keys, e.rest, e.inline = e.rest, rest, false
+	var last []byte
+	order := e.sorted(keys, entries)
+	for i, x := range order {
+		o := entries[x]
+		if i > 0 && bytes.Equal(last, keys[o.key:o.keyEnd]) {
 			e.fail(ErrValue, "two keys of a %v are the same once laid out", n.t)
 		}
-		e.rest = append(e.rest, k...)
-		e.value(n.elem, elems.Index(o.elem).Addr().UnsafePointer())
+		last = keys[o.key:o.keyEnd]
+		e.rest = append(e.rest, keys[o.key:o.end]...)
+		if !flat {
+			e.value(n.elem, unsafe.Add(elemAt, uintptr(x)*n.elem.t.Size()))
+		}
 	}
+	e.keys, e.entries, e.order = e.keys[:low], e.entries[:bottom], e.order[:len(e.order)-len(order)]
 	e.depth--
+}
+
+// An entry is one of a map that is being laid out: where its key is in encoder.keys, and
+// where its value ends, if that has one size.
+type entry struct{ key, keyEnd, end int }
+
+// sorted is the numbers of the entries, by the bytes of their keys. They are on top of e.order.
+func (e *encoder) sorted(keys []byte, entries []entry) []uint64 {
+	// What is sorted first are numbers that begin as the keys do. Keys which begin in the
+	// same way have their order among themselves afterwards.
+	mask := uint64(1)<<bits.Len(uint(len(entries))) - 1
+	bottom := len(e.order)
+	for i, o := range entries {
+		e.order = append(e.order, firstOf(keys[o.key:o.keyEnd])&^mask|uint64(i))
+	}
+	order := e.order[bottom:]
+	slices.Sort(order)
+	for from := 0; from < len(order); {
+		to := from + 1
+		for to < len(order) && order[from]&^mask == order[to]&^mask {
+			to++
+		}
+		if to > from+1 {
+			slices.SortFunc(order[from:to], func(a, b uint64) int {
+				x, y := entries[a&mask], entries[b&mask]
+				return bytes.Compare(keys[x.key:x.keyEnd], keys[y.key:y.keyEnd])
+			})
+		}
+		from = to
+	}
+	for i := range order {
+		order[i] &= mask
+	}
+	return order
+}
+
+// firstOf orders as the first bytes of b do.
+func firstOf(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	var x uint64
+	for i, c := range b {
+		x |= uint64(c) << (56 - 8*i)
+	}
+	return x
 }
 
 // blob lays out bytes that nobody changes.
@@ -296,7 +385,7 @@ type span struct {
 }
 
 func (e *encoder) occupy(p unsafe.Pointer, n *node, length int) {
-	if size := n.t.Size() * uintptr(length); size > 0 {
+	if size := n.t.Size() * uintptr(length); size > 0 && len(e.list) > 0 {
 		e.taken = append(e.taken, span{uintptr(p), uintptr(p) + size, n, e.current})
 	}
 }

@@ -3,7 +3,10 @@
 package migrate
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -64,17 +67,17 @@ func FuzzReceive(f *testing.F) {
 	f.Add(i.Manifest, slices.Concat(i.Segments...))
 	f.Add(i.Manifest, slices.Repeat([]byte{1}, 6000))
 	f.Add(old.Manifest, slices.Concat(old.Segments...))
-	f.Fuzz(func(t *testing.T, manifest, bytes []byte) {
+	f.Fuzz(func(t *testing.T, manifest, segments []byte) {
 		var y fuzzed
 		v := protect(t, &y)
 		fill, err := v.Receive(manifest)
 		if err != nil || fill.Bytes() > 1<<20 {
-			fill, err = v.Receive(resized(t, i.Manifest, len(bytes)))
+			fill, err = v.Receive(resized(t, i.Manifest, len(segments)))
 			require.NoError(t, err)
 		}
 		var all [][]byte
 		for _, s := range fill.Segments() {
-			bytes = bytes[copy(s, bytes):]
+			segments = segments[copy(s, segments):]
 			all = append(all, slices.Clone(s))
 		}
 		if fill.Finish() != nil {
@@ -89,6 +92,74 @@ func FuzzReceive(f *testing.F) {
 			return // another build's
 		}
 		require.Equal(t, all, own.Segments)
+	})
+}
+
+type Fuzzed struct {
+	_     struct{} `mpiv:"drop=Gone"`
+	N     int
+	Bools []bool
+	On    bool
+	F     []float64
+	Pad   []Padded
+	Big   [520]int64
+	Text  []string
+	Rows  [][]uint16
+	M     map[string]*Fuzzed
+	Keys  map[Place][2]int8
+	At    *Place
+	Ats   []*[]*Place
+	Next  *Fuzzed
+	Kids  []Fuzzed
+	None  []struct{}
+}
+
+// FuzzDecode: whatever the bytes are, or those behind a manifest, Decode does not panic
+// and sets aside no more than hangs on their number. What it takes is laid out as it was.
+func FuzzDecode(f *testing.F) {
+	encode := func(t testing.TB, ptr any) []byte {
+		b, err := Encode(ptr)
+		require.NoError(t, err)
+		return b
+	}
+	p := &Fuzzed{N: 1}
+	x := Fuzzed{Bools: []bool{true}, F: ramp(2), Pad: make([]Padded, 2), Text: []string{"a"}, Rows: [][]uint16{{1}, nil}, M: map[string]*Fuzzed{"a": p, "b": p},
+		Keys: map[Place][2]int8{{1, 2}: {3}}, At: &Place{}, Ats: []*[]*Place{{nil, {}}}, Next: p, Kids: []Fuzzed{{On: true}}, None: make([]struct{}, 3)}
+	type older struct {
+		Kids []Fuzzed
+		Gone map[string][]*Fuzzed
+		M    map[string]*Fuzzed
+		F    []float64
+	}
+	f.Add(encode(f, &x))
+	f.Add(encode(f, &older{Kids: x.Kids, Gone: map[string][]*Fuzzed{"a": {p, nil}}, F: ramp(600)}))
+	f.Add(encode(f, &struct{ N int }{1}))
+	for _, c := range objects {
+		f.Add(encode(f, c.ptr))
+	}
+	most := int(reflect.TypeFor[Fuzzed]().Size())
+	own, err := parseManifest(appendLengths(slices.Clone(shapeOf(reflect.TypeFor[Fuzzed]()).head), []int{0}))
+	require.NoError(f, err)
+	decode := func(t *testing.T, b []byte) {
+		var y, z Fuzzed
+		was, err := slices.Clone(b), error(nil)
+		n := allocated(func() { err = Decode(b, &y) })
+		require.Less(t, n, uint64(1<<20+(512+most)*len(b)))
+		require.Equal(t, was, b)
+		if err != nil {
+			return
+		}
+		again := encode(t, &y)
+		if length, n := binary.Uvarint(b); bytes.HasPrefix(b[n:n+int(length)], own.head()) {
+			require.Equal(t, b, again)
+			return
+		}
+		require.NoError(t, Decode(again, &z)) // b was another build's
+		require.Equal(t, again, encode(t, &z))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		decode(t, b)
+		decode(t, object(own, b))
 	})
 }
 

@@ -21,25 +21,18 @@ const large = 4096
 // the variables meanwhile. Equal state gives equal bytes. Slices and strings that are flat in
 // memory are not copied. The error is [ErrShared] or [ErrValue].
 func (v *Vars) Image() (Image, error) {
-	e := encoder{list: v.list, rest: make([]byte, 0, v.rest+v.rest/8), seen: make(map[object]int, v.met),
+	e := encoder{list: v.list, rest: make([]byte, 0, v.rest+v.rest/8), seen: make(map[identity]int, v.met),
 		taken: make([]span, 0, v.met), next: len(v.list)}
 	for i, x := range v.list {
 		e.current = i
-		e.seen[object{p: x.ptr, n: pointee, elem: x.node}] = i
+		e.seen[identity{p: x.ptr, n: pointee, elem: x.node}] = i
 		e.occupy(x.ptr, x.node, 1)
 	}
 	for i, x := range v.list {
 		e.current = i
 		e.still(x.node, x.ptr)
 	}
-	for len(e.queue) > 0 && e.err == nil {
-		q := e.queue
-		e.queue = nil
-		for _, o := range q {
-			e.current = o.variable
-			e.value(o.node, o.p)
-		}
-	}
+	e.follow()
 	e.apart()
 	if e.err != nil {
 		return Image{}, e.err

@@ -33,6 +33,8 @@ type wireType struct {
 	min     int64 // bytes that each value takes of the rest at least
 	statics int64 // segments in a value that lies still
 	state   uint8 // of measure
+	fix     uint8 // of fixed
+	same    bool  // slices, maps, pointers: what is the same stays the same
 }
 
 const (
@@ -42,7 +44,10 @@ const (
 	huge     = math.MaxInt64 >> 2 // sums and products end here
 )
 
-func (m *manifest) bytes() []byte {
+func (m *manifest) bytes() []byte { return appendLengths(m.head(), m.segments) }
+
+// head is the manifest before the lengths of the segments.
+func (m *manifest) head() []byte {
 	b := binary.AppendUvarint([]byte(magic), version)
 	str := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
 	num := func(n int) { b = binary.AppendUvarint(b, uint64(n)) }
@@ -74,9 +79,13 @@ func (m *manifest) bytes() []byte {
 		str(v.name)
 		num(v.typ)
 	}
-	num(len(m.segments))
-	for _, n := range m.segments {
-		num(n)
+	return b
+}
+
+func appendLengths(b []byte, lengths []int) []byte {
+	b = binary.AppendUvarint(b, uint64(len(lengths)))
+	for _, n := range lengths {
+		b = binary.AppendUvarint(b, uint64(n))
 	}
 	return b
 }
@@ -130,28 +139,16 @@ func parseManifest(b []byte) (*manifest, error) {
 		return nil, fmt.Errorf("%w: it has version %d of the format, and this program reads %d", ErrMalformed, v, version)
 	}
 	m := &manifest{}
-	m.types = make([]wireType, p.count())
-	if len(m.types) > maxTypes {
-		return nil, fmt.Errorf("%w: %d types", ErrMalformed, len(m.types))
+	n := p.count(1)
+	if n > maxTypes {
+		return nil, fmt.Errorf("%w: %d types", ErrMalformed, n)
 	}
+	m.types = make([]wireType, n)
 	for i := range m.types {
 		m.types[i] = p.wireType(len(m.types))
 	}
 	m.vars = p.named(len(m.types))
-	m.segments = make([]int, p.count())
-	var total int64
-	for i := range m.segments {
-		n := p.uvarint()
-		if n > math.MaxInt>>1 || int64(n) > huge-total {
-			p.fail()
-			break
-		}
-		m.segments[i] = int(n)
-		total += int64(n)
-	}
-	if len(p.b) > 0 || len(m.segments) == 0 {
-		p.fail()
-	}
+	m.segments = p.lengths()
 	for i := range m.types {
 		if p.err == nil && !m.measure(i) {
 			p.fail()
@@ -163,6 +160,25 @@ func parseManifest(b []byte) (*manifest, error) {
 	return m, nil
 }
 
+// lengths reads those of the segments, which end a manifest.
+func (p *parser) lengths() []int {
+	list := make([]int, p.count(1))
+	var total int64
+	for i := range list {
+		n := p.uvarint()
+		if n > math.MaxInt>>1 || int64(n) > huge-total {
+			p.fail()
+			break
+		}
+		list[i] = int(n)
+		total += int64(n)
+	}
+	if len(p.b) > 0 || len(list) == 0 {
+		p.fail()
+	}
+	return list
+}
+
 func (p *parser) wireType(types int) (t wireType) {
 	if b := p.take(1); len(b) == 1 {
 		t.kind = kind(b[0])
@@ -172,10 +188,10 @@ func (p *parser) wireType(types int) (t wireType) {
 		t.len = p.uvarint()
 		t.elem = p.below(types)
 	case kSlice, kPointer:
-		t.elem = p.below(types)
+		t.elem, t.same = p.below(types), true
 	case kMap:
 		t.key = p.below(types)
-		t.elem = p.below(types)
+		t.elem, t.same = p.below(types), true
 	case kStruct:
 		t.name = p.str()
 		t.fields = p.named(types)
@@ -190,7 +206,7 @@ func (p *parser) wireType(types int) (t wireType) {
 
 // named reads names, each once, and their types.
 func (p *parser) named(types int) []wireVar {
-	list := make([]wireVar, p.count())
+	list := make([]wireVar, p.count(3))
 	seen := make(map[string]bool, len(list))
 	for i := range list {
 		list[i] = wireVar{p.str(), p.below(types)}
@@ -253,27 +269,31 @@ func (m *manifest) measure(i int) bool {
 func (m *manifest) flatElem(i int) bool {
 	// A slice may be of a type that is being measured, and which then holds a
 	// slice: that has no fixed size.
-	return m.fixed(i, make(map[int]bool)) && m.measure(i) && m.types[i].size > 0
+	return m.fixed(i) && m.measure(i) && m.types[i].size > 0
 }
 
-func (m *manifest) fixed(i int, seen map[int]bool) bool {
+func (m *manifest) fixed(i int) bool {
+	const yes, no = 1, 2
 	t := &m.types[i]
-	if t.kind < kString || seen[i] {
-		return true
+	if t.fix != 0 {
+		return t.fix == yes
 	}
-	seen[i] = true
-	switch t.kind {
-	case kArray:
-		return t.len == 0 || m.fixed(t.elem, seen)
-	case kStruct:
+	t.fix = yes // what contains itself is refused by measure
+	is := true
+	switch {
+	case t.kind == kArray:
+		is = t.len == 0 || m.fixed(t.elem)
+	case t.kind == kStruct:
 		for _, f := range t.fields {
-			if !m.fixed(f.typ, seen) {
-				return false
-			}
+			is = is && m.fixed(f.typ)
 		}
-		return true
+	default:
+		is = t.kind < kString
 	}
-	return false
+	if !is {
+		t.fix = no
+	}
+	return is
 }
 
 func times(a int64, n uint64) int64 {
@@ -360,10 +380,10 @@ func (p *parser) uvarint() uint64 {
 	return x
 }
 
-// count is a number of things that take a byte or more each.
-func (p *parser) count() int {
+// count is a number of things that take so many bytes or more each.
+func (p *parser) count(each int) int {
 	n := p.uvarint()
-	if n > uint64(len(p.b)) {
+	if n > uint64(len(p.b)/each) {
 		p.fail()
 		return 0
 	}
@@ -379,4 +399,4 @@ func (p *parser) below(n int) int {
 	return int(i)
 }
 
-func (p *parser) str() string { return string(p.take(p.count())) }
+func (p *parser) str() string { return string(p.take(p.count(1))) }

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -22,10 +23,34 @@ type readField struct {
 	offset uintptr
 }
 
-// A matcher finds readers. What it refuses, it refuses with ErrMismatch.
+// A matcher finds readers. Where there is none for types that do not fit each
+// other, the error is a *misfit.
 type matcher struct {
 	m    *manifest
 	made map[pair]*reader
+	most int // readers that may be made; 0: any number
+}
+
+// A misfit is where a type that came and a type of this program part.
+type misfit struct {
+	path  string
+	there string // the type that came
+	here  reflect.Type
+	field string // came, and here has no such field
+}
+
+func (m *misfit) Unwrap() error { return ErrMismatch }
+
+// Error speaks of state.
+func (m *misfit) Error() string {
+	if m.field == "" {
+		return fmt.Sprintf("%v: %s is %s in the state and %v here", ErrMismatch, m.path, m.there, m.here)
+	}
+	return fmt.Sprintf("%v: %s.%s, a %s, is in the state and %v has no such field that travels; %s", ErrMismatch, m.path, m.field, m.there, m.here, m.loss())
+}
+
+func (m *misfit) loss() string {
+	return fmt.Sprintf("if it may be lost, add a field: _ struct{} `mpiv:\"drop=%s\"`", m.field)
 }
 
 type pair struct {
@@ -38,11 +63,14 @@ func (x *matcher) reader(w int, n *node, path string) (*reader, error) {
 	if r := x.made[pair{w, n}]; r != nil {
 		return r, nil
 	}
+	if x.most > 0 && len(x.made) == x.most {
+		return nil, fmt.Errorf("%w: its types fit in too many ways", ErrMalformed)
+	}
 	t := &x.m.types[w]
 	r := &reader{w: t, n: n, flat: x.m.flat(t)}
 	x.made[pair{w, n}] = r
 	if n != nil && (t.kind != n.kind || t.kind == kArray && t.len != uint64(n.t.Len()) || t.kind == kOpaque && t.name != n.t.String()) {
-		return nil, fmt.Errorf("%w: %s is %s in the state and %v here", ErrMismatch, path, x.m.typeString(w), n.t)
+		return nil, &misfit{path: path, there: x.m.typeString(w), here: n.t}
 	}
 	var elem, key *node
 	if n != nil {
@@ -83,8 +111,7 @@ func (x *matcher) fields(r *reader, path string) error {
 			if i >= 0 {
 				f = r.n.fields[i]
 			} else if !slices.Contains(r.n.drop, wf.name) {
-				return fmt.Errorf("%w: %s.%s, a %s, is in the state and %v has no such field that travels; if it may be lost, add a field: _ struct{} `mpiv:\"drop=%s\"`",
-					ErrMismatch, path, wf.name, x.m.typeString(wf.typ), r.n.t, wf.name)
+				return &misfit{path: path, there: x.m.typeString(wf.typ), here: r.n.t, field: wf.name}
 			}
 		}
 		sub, err := x.reader(wf.typ, f.node, path+"."+wf.name)

@@ -3,6 +3,7 @@ package migrate
 import (
 	"encoding"
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -63,6 +64,7 @@ type node struct {
 	fields    []field  // those that travel
 	drop      []string // names of fields that may be lost
 	gob       bool     // opaque, by GobEncode
+	same      bool     // slices, maps, pointers: what is the same stays the same
 
 	wire  int  // bytes on the wire, if always the same; otherwise -1
 	plain bool // memory is what travels
@@ -81,6 +83,7 @@ var littleEndian = *(*byte)(unsafe.Pointer(&[]uint16{1}[0])) == 1
 type types struct {
 	nodes   map[reflect.Type]*node
 	added   []reflect.Type // since the last call of add
+	object  bool           // they are for messages, not for state
 	foreign bool           // for tests: as where no memory is what travels
 }
 
@@ -96,7 +99,7 @@ func (ts *types) add(t reflect.Type, name string) (*node, error) {
 	n, err := ts.node(t, name)
 	for _, t := range ts.added { // now that every type is whole
 		if n := ts.nodes[t]; err == nil && n.kind == kMap && !n.key.keyable() {
-			err = fmt.Errorf("in %s: %v; keys that hold pointers have no order that could travel", name, t)
+			err = ts.refused(name, t, "keys that hold pointers have no order that could travel")
 		}
 	}
 	if err != nil { // what was being built is not whole
@@ -108,6 +111,11 @@ func (ts *types) add(t reflect.Type, name string) (*node, error) {
 	for _, t := range ts.added {
 		ts.nodes[t].layout(ts.foreign)
 	}
+	for _, t := range ts.added {
+		if n := ts.nodes[t]; ts.object && n.kind == kSlice && n.elem.wire == 0 && n.elem.t.Size() > 0 {
+			return nil, ts.refused(name, t, "") // their number would be all that comes
+		}
+	}
 	return n, nil
 }
 
@@ -117,9 +125,9 @@ func (ts *types) node(t reflect.Type, path string) (*node, error) {
 	}
 	k, ok := kindOf[t.Kind()]
 	if !ok {
-		return nil, fmt.Errorf("field %s: %v; keep it out of the state, or tag its field `mpiv:\"-\"`", path, t)
+		return nil, ts.refused(path, t, "keep it out of the state, or tag its field `mpiv:\"-\"`")
 	}
-	n := &node{t: t, kind: k, wire: unknown}
+	n := &node{t: t, kind: k, wire: unknown, same: !ts.object}
 	ts.nodes[t] = n
 	ts.added = append(ts.added, t)
 	if k != kPointer && n.opaque() {
@@ -147,7 +155,7 @@ func (ts *types) structure(n *node, path string) error {
 		return nil
 	}
 	if n.t.PkgPath() == "sync" {
-		return fmt.Errorf("field %s: %v; tag its field `mpiv:\"-\"`, and make it anew before the state is restored", path, n.t)
+		return ts.refused(path, n.t, "tag its field `mpiv:\"-\"`, and make it anew before the state is restored")
 	}
 	for f := range n.t.Fields() {
 		tag, tagged := f.Tag.Lookup("mpiv")
@@ -158,7 +166,7 @@ func (ts *types) structure(n *node, path string) error {
 			continue
 		case tagged && tag != "-":
 			return fmt.Errorf("field %s.%s: tag `mpiv:%q`; there is `mpiv:\"-\"`, and `mpiv:\"drop=name,name\"` on a field called _", path, f.Name, tag)
-		case tagged, f.Name == "_", isLock(f.Type):
+		case tagged, f.Name == "_", isLock(f.Type), ts.object && !sent(f):
 			continue
 		}
 		m, err := ts.node(f.Type, path+"."+f.Name)
@@ -167,7 +175,25 @@ func (ts *types) structure(n *node, path string) error {
 		}
 		n.fields = append(n.fields, field{f.Name, f.Offset, m})
 	}
+	if ts.object && len(n.fields) == 0 && n.t.NumField() > 0 {
+		return ts.refused(path, n.t, "")
+	}
 	return nil
+}
+
+// refused is the error about t, which does not travel, and what to do about it in state.
+func (ts *types) refused(path string, t reflect.Type, advice string) error {
+	if !ts.object {
+		return fmt.Errorf("field %s: %v; %s", path, t, advice)
+	}
+	what := t.String()
+	if t.Kind() == reflect.Struct {
+		what += ", which has no exported field that does"
+	}
+	if path == "" || path == t.Name() {
+		return errors.New(what)
+	}
+	return fmt.Errorf("%s: %s", path, what)
 }
 
 func isLock(t reflect.Type) bool {

@@ -37,7 +37,7 @@ func (v *Vars) Receive(manifest []byte) (*Filling, error) {
 		return nil, err
 	}
 	f := &Filling{list: slices.Clone(v.list), lengths: m.segments}
-	x := matcher{m, make(map[pair]*reader)}
+	x := matcher{m: m, made: make(map[pair]*reader)}
 	var statics int64
 	for _, w := range m.vars {
 		i := slices.IndexFunc(v.list, func(v variable) bool { return v.name == w.name })
@@ -182,7 +182,7 @@ func (f *Filling) Finish() error {
 		return fmt.Errorf("%w: Finish is called once, after the bytes of all Segments were put there", ErrMalformed)
 	}
 	f.done = true
-	d := decoder{f: f, rest: parser{b: f.segments[0]}, nextDynamic: len(f.targets) + 1}
+	d := decoder{segments: f.segments, rest: parser{b: f.segments[0]}, targets: f.targets, nextDynamic: len(f.targets) + 1}
 	made := make([]reflect.Value, len(f.readers))
 	for i := range f.readers {
 		v := f.list[f.into[i]]
@@ -199,15 +199,7 @@ func (f *Filling) Finish() error {
 		made[i].Elem().Set(v.Elem())
 		d.still(r, made[i].UnsafePointer())
 	}
-	for len(d.queue) > 0 && d.err == nil {
-		q := d.queue
-		d.queue = nil
-		for _, o := range q {
-			d.owed -= o.r.w.min
-			d.name = o.name
-			d.value(o.r, o.p)
-		}
-	}
+	d.follow()
 	d.finish()
 	if d.err != nil {
 		return d.err

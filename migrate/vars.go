@@ -34,6 +34,10 @@
 //		_     struct{} `mpiv:"drop=scratch,old"`
 //		Cells []float64
 //	}
+//
+// # Objects
+//
+// What ranks send to each other in one piece is laid out in much the same way: see [Encode].
 package migrate
 
 import (
@@ -54,11 +58,12 @@ var (
 	ErrShared = errors.New("memory is shared")
 	// ErrValue says that a value of a type that travels does not.
 	ErrValue = errors.New("value cannot travel")
-	// ErrMismatch says that state and variables do not fit each other.
+	// ErrMismatch says that state and variables do not fit each other, or an
+	// object and the type that was asked for.
 	ErrMismatch = errors.New("state does not fit the variables")
-	// ErrMalformed says that bytes are not an image: they were damaged, or are
-	// of another version of the format.
-	ErrMalformed = errors.New("malformed image")
+	// ErrMalformed says that bytes are no image and no object: they were damaged,
+	// or are of another version of the format.
+	ErrMalformed = errors.New("malformed")
 )
 
 // Vars are the variables that a rank protects, by name. The zero value is

@@ -3,59 +3,122 @@ package mpiv
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
-	"strings"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/migrate"
 )
 
 // ErrObject: a value could not be encoded, or a message not be decoded as the
 // type that was asked for.
 var ErrObject = errors.New("value cannot be encoded or decoded")
 
-// encode is v in the format of encoding/gob. It is wrapped so that zero values
-// and pointers may be sent too.
+// byGob is the first byte of objects that encoding/gob has laid out, as package migrate
+// refuses their type. What migrate lays out never begins with it. The length and the name
+// of the type follow, and then what gob wrote: nothing if the value is nil.
+const byGob = 0
+
+// errNoObject: a message is no object, whatever type was asked for.
+var errNoObject = errors.New("what came is no object")
+
+// encode is v as a message. A rank that goes on elsewhere must send the same bytes again;
+// gob's hang on what the process has done before, so it has only what migrate refuses.
 func encode[V any](v V) ([]byte, error) {
+	b, err := migrate.Encode(&v)
+	if errors.Is(err, migrate.ErrType) {
+		b, err = encodeByGob(&v, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrObject, err)
+	}
+	return b, nil
+}
+
+// encodeByGob is *v as gob lays it out; why says that migrate does not.
+func encodeByGob[V any](v *V, why error) ([]byte, error) {
 	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(envelope[V]{v}); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrObject, unwrapped[V](err))
+	name := reflect.TypeFor[V]().String()
+	b.WriteByte(byGob)
+	b.Write(binary.AppendUvarint(nil, uint64(len(name))))
+	b.WriteString(name)
+	if leadsToNil(reflect.ValueOf(v).Elem()) { // which gob knows in fields alone
+		return b.Bytes(), nil
+	}
+	if err := gob.NewEncoder(&b).Encode(v); err != nil {
+		return nil, fmt.Errorf("%w; %w", why, err)
 	}
 	return b.Bytes(), nil
 }
 
+// leadsToNil tells whether v is nil, or points to what is.
+func leadsToNil(v reflect.Value) bool {
+	for ; v.Kind() == reflect.Pointer; v = v.Elem() {
+		if v.IsNil() {
+			return true
+		}
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Map, reflect.Slice:
+		return v.IsNil()
+	}
+	return false
+}
+
+// decode reads what encode wrote. The error is ErrObject, and errNoObject too if encode
+// has not written b.
 func decode[V any](b []byte) (v V, err error) {
-	var e envelope[V]
-	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&e); err != nil {
-		return v, fmt.Errorf("%w: %w", ErrObject, unwrapped[V](err))
+	if len(b) > 0 && b[0] == byGob {
+		err = decodeByGob(b[1:], &v)
+	} else if err = migrate.Decode(b, &v); errors.Is(err, migrate.ErrMalformed) {
+		err = errNoObject
 	}
-	return e.V, nil
-}
-
-type envelope[V any] struct{ V V }
-
-// ofSender is how gob names the type of what was sent, where that is not the receiver's.
-var ofSender = regexp.MustCompile(`received field envelope\[(.*)\]\.V$`)
-
-// unwrapped is an error of gob without the wrapping, of which the program knows nothing.
-func unwrapped[V any](err error) error {
-	text := strings.ReplaceAll(err.Error(), reflect.TypeFor[envelope[V]]().String(), reflect.TypeFor[V]().String())
-	if text = ofSender.ReplaceAllString(text, "a received $1"); text == err.Error() {
-		return err
+	if err != nil {
+		var none V
+		return none, fmt.Errorf("%w: %w", ErrObject, err)
 	}
-	return errors.New(text)
+	return v, nil
 }
 
-// isObject tells whether b is of encode, for whatever type.
-func isObject(b []byte) bool {
-	return gob.NewDecoder(bytes.NewReader(b)).DecodeValue(reflect.Value{}) == nil
+func decodeByGob[V any](b []byte, v *V) error {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length == 0 || length > uint64(len(b)-n) {
+		return errNoObject
+	}
+	came, b, asked := string(b[n:n+int(length)]), b[n+int(length):], reflect.TypeFor[V]().String()
+	switch {
+	case len(b) > 0:
+	case came == asked:
+		return nil
+	default:
+		return fmt.Errorf("%s came, which is nil, and %s was asked for", came, asked)
+	}
+	err := gob.NewDecoder(bytes.NewReader(b)).Decode(v)
+	switch {
+	case err == nil:
+		return nil
+	case gob.NewDecoder(bytes.NewReader(b)).DecodeValue(reflect.Value{}) != nil: // whatever was asked for
+		return errNoObject
+	case came != asked:
+		return fmt.Errorf("%s came, %s was asked for; %w", came, asked, err)
+	}
+	return err
 }
 
-// SendObj is Send of any value that encoding/gob can encode; RecvObj receives
-// it. A value in an interface needs gob.Register.
+// SendObj is Send of a value of nearly any type; RecvObj receives it.
+//
+// Numbers, strings, arrays, slices, maps, structs and pointers to these travel, and what
+// lays itself out by MarshalBinary or GobEncode. Of structs exported fields do, and embedded
+// structs; fields that are channels or functions, or tagged `mpiv:"-"`, are left out.
+// [migrate.Encode] says all of it. Equal values are the same bytes, whatever the rank did before.
+//
+// A type with interfaces in it goes by encoding/gob and its rules, as do the few others that
+// migrate refuses: what is in an interface needs gob.Register, the tag counts for nothing, and
+// an embedded struct is left out if its type is not exported. At level crashes use none of them:
+// their bytes may differ in another life of the rank, which ends the job as not deterministic.
 func SendObj[V any](ctx context.Context, c *Comm, v V, to, tag int) error {
 	b, err := encode(v)
 	if err != nil {
@@ -73,7 +136,10 @@ func IsendObj[V any](c *Comm, v V, to, tag int) Request {
 	return c.isend("IsendObj", b, nil, to, tag, engine.Standard)
 }
 
-// RecvObj receives a value that SendObj sent.
+// RecvObj receives a value that SendObj sent. Its type must be V: an int is no int64. Structs
+// fit each other if their fields do, by name. A field that did not come is zero; one that came
+// and that V lacks is an error, unless the struct here says that it may be lost, by a field
+// _ struct{} tagged `mpiv:"drop=name"`.
 func RecvObj[V any](ctx context.Context, c *Comm, from, tag int) (V, Status, error) {
 	var none V
 	b, s, err := recvAlloc[byte](ctx, c, &callRecvObj, from, tag)
@@ -84,13 +150,14 @@ func RecvObj[V any](ctx context.Context, c *Comm, from, tag int) (V, Status, err
 		return none, s, nil
 	}
 	v, err := decode[V](b)
-	if err != nil && !isObject(b) {
+	if errors.Is(err, errNoObject) {
 		err = fmt.Errorf("%w; was it sent with SendObj?", err)
 	}
 	return v, s, c.wrap("RecvObj", s.Source, s.Tag, err)
 }
 
-// BcastObj returns the v of root on all ranks. On the others v is not used.
+// BcastObj returns the v of root on all ranks. On the others v is not used. What travels, and
+// what fits, is as with SendObj and RecvObj.
 func BcastObj[V any](ctx context.Context, c *Comm, v V, root int) (V, error) {
 	s := c.begin(ctx, opBcastObj, root)
 	defer s.done(nil)
@@ -133,7 +200,7 @@ func (s *series) bcastAny(b *[]byte, n, root int) error {
 }
 
 // GatherObj returns the v of all ranks, in rank order, on root, and nil on the
-// others.
+// others. What travels, and what fits, is as with SendObj and RecvObj.
 func GatherObj[V any](ctx context.Context, c *Comm, v V, root int) ([]V, error) {
 	s := c.begin(ctx, opGatherObj, root)
 	defer s.done(nil)
@@ -216,7 +283,7 @@ func AllgatherObj[V any](ctx context.Context, c *Comm, v V) ([]V, error) {
 }
 
 // ScatterObj returns vs[Rank()] of root. len(vs) is Size() on root; on the
-// others vs is not used.
+// others vs is not used. What travels, and what fits, is as with SendObj and RecvObj.
 func ScatterObj[V any](ctx context.Context, c *Comm, vs []V, root int) (V, error) {
 	s := c.begin(ctx, opScatterObj, root)
 	defer s.done(nil)

@@ -2,7 +2,9 @@ package mpiv
 
 import (
 	"context"
+	"encoding/gob"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -58,6 +60,61 @@ func TestObjects(t *testing.T) {
 	})
 }
 
+// loose goes by encoding/gob.
+type loose struct{ V any }
+
+type secret struct{ N int } // not registered
+
+// What migrate refuses goes by gob, nil too, and comes whole.
+func TestObjectsByGob(t *testing.T) {
+	n := 7
+	type chain struct {
+		V    any
+		Next *chain
+	}
+	for _, travels := range []func() error{
+		comes[any](nil), comes[any](7), comes[any]("text"), comes[any](map[string]int{"a": 1}), comes[any](note{Text: "text"}),
+		comes(loose{}), comes(loose{3.5}), comes(loose{note{Text: "text"}}), comes(&loose{4}), comes[*loose](nil),
+		comes[[]any](nil), comes([]any{1, nil, "two"}), comes[map[string]any](nil), comes(map[string]any{"a": 1, "b": []int{2}}),
+		comes(chain{1, &chain{"two", nil}}), comes(uintptr(5)), comes(struct{ P uintptr }{6}), comes(map[*int]string(nil)),
+		comes[**loose](nil), comes([2]any{1, "b"}), comes[fmt.Stringer](nil),
+	} {
+		require.NoError(t, travels())
+	}
+	b, err := encode(map[*int]string{&n: "seven"}) // gob follows the keys
+	require.NoError(t, err)
+	m, err := decode[map[*int]string](b)
+	require.NoError(t, err)
+	require.Len(t, m, 1)
+	for k, v := range m {
+		require.Equal(t, 7, *k)
+		require.Equal(t, "seven", v)
+	}
+}
+
+func init() {
+	gob.Register(note{})
+	gob.Register(map[string]int{})
+	gob.Register([]int{})
+}
+
+func comes[V any](v V) func() error {
+	return func() error {
+		b, err := encode(v)
+		if err != nil {
+			return err
+		}
+		if b[0] != byGob {
+			return fmt.Errorf("%T went without gob", v)
+		}
+		got, err := decode[V](b)
+		if err != nil || !reflect.DeepEqual(got, v) {
+			return fmt.Errorf("%#v came as %#v, %w", v, got, err)
+		}
+		return nil
+	}
+}
+
 // A value that cannot be encoded is an error everywhere, and nobody waits.
 func TestObjectsThatCannotBeEncoded(t *testing.T) {
 	runWorld(t, 3, func(ctx context.Context, c *Comm) error {
@@ -90,11 +147,20 @@ func TestObjectsThatCannotBeEncoded(t *testing.T) {
 func TestWhatIsWrongWithAnObject(t *testing.T) {
 	type call func(ctx context.Context, c *Comm) error
 	send := func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, "text", 1, 3) }
-	plain := func(n int) call {
-		return func(ctx context.Context, c *Comm) error { return Send(ctx, c, make([]float64, n), 1, 3) }
+	sendAny := func(v any) call {
+		return func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, loose{v}, 1, 3) }
+	}
+	plain := func(n int, first ...float64) call {
+		return func(ctx context.Context, c *Comm) error {
+			return Send(ctx, c, append(first, make([]float64, n)...), 1, 3)
+		}
 	}
 	recv := func(ctx context.Context, c *Comm) error {
 		_, _, err := RecvObj[int](ctx, c, 0, 3)
+		return err
+	}
+	recvAny := func(ctx context.Context, c *Comm) error {
+		_, _, err := RecvObj[loose](ctx, c, 0, 3)
 		return err
 	}
 	none := func(context.Context, *Comm) error { return nil }
@@ -104,11 +170,21 @@ func TestWhatIsWrongWithAnObject(t *testing.T) {
 		says, never string
 	}{
 		{"a channel", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "SendObj on world, rank 0, peer 1, tag 3 (object_test.go:", "envelope"},
-		{"a channel, by its type", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "type chan int has no exported fields", "envelope"},
-		{"another type", send, recv, "wrong type (int) for a received string", "envelope"},
+		{"a channel, by its type", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "type cannot travel: chan int; ", "state"},
+		{"an interface, of what gob does not know", sendAny(secret{1}), none, "type cannot travel: loose.V: interface {}; gob: type not registered for interface: mpiv.secret", "state"},
+		{"another type", send, recv, "value cannot be encoded or decoded: string came, int was asked for", "variable"},
 		{"another type, of an object", send, recv, "RecvObj on world, rank 1, peer 0, tag 3 (object_test.go:", "was it sent with SendObj?"},
-		{"an empty message", plain(0), recv, "EOF; was it sent with SendObj?", "envelope"},
-		{"a message of numbers", plain(4), recv, "was it sent with SendObj?", "envelope"},
+		{"another type, by gob", sendAny("text"), recv, "mpiv.loose came, int was asked for; gob: ", "was it sent with SendObj?"},
+		{"another type than one by gob", send, recvAny, "string came, mpiv.loose was asked for", "was it sent with SendObj?"},
+		{"nil, by gob", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, (*loose)(nil), 1, 3) }, recv, "*mpiv.loose came, which is nil, and int was asked for", "was it sent with SendObj?"},
+		{"a field", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, note{}, 1, 3) }, func(ctx context.Context, c *Comm) error {
+			_, _, err := RecvObj[struct{ Text string }](ctx, c, 0, 3)
+			return err
+		}, "note came, struct { Text string } was asked for; .Of, a map[string]int, has no field here that travels; if it may be lost, add a field", "was it sent with SendObj?"},
+		{"an empty message", plain(0), recv, "what came is no object; was it sent with SendObj?", "manifest"},
+		{"a message of zeros", plain(4), recv, "what came is no object; was it sent with SendObj?", "manifest"},
+		{"a message of numbers", plain(4, 3.14, 2.72), recv, "what came is no object; was it sent with SendObj?", "manifest"},
+		{"a message of numbers, for gob", plain(4, 3.14, 2.72), recvAny, "what came is no object; was it sent with SendObj?", "manifest"},
 		{"no such rank", func(ctx context.Context, c *Comm) error {
 			r := IsendObj(c, "text", 2, 3)
 			_, err := r.Wait(ctx)

@@ -221,36 +221,6 @@ func collective(ctx context.Context, w *walk, c *mpiv.Comm, r *rand.Rand) (q mpi
 	return q, out
 }
 
-// objects does collectives with encoded values, and agrees.
-func objects(ctx context.Context, w *walk, c *mpiv.Comm, r *rand.Rand) {
-	n, root := c.Size(), r.IntN(c.Size())
-	v := []uint64{w.Sum}
-	switch r.IntN(8) {
-	case 0:
-		v = must2(mpiv.BcastObj(ctx, c, v, root))
-	case 1:
-		for _, o := range must2(mpiv.AllgatherObj(ctx, c, v)) {
-			w.fold(o...)
-		}
-	case 2:
-		all := must2(mpiv.GatherObj(ctx, c, v, root))
-		for i := range n {
-			if len(all) > 0 {
-				all[i][0] += uint64(i)
-			}
-		}
-		v = must2(mpiv.ScatterObj(ctx, c, all, root))
-	case 3:
-		w.fold(must2(c.Agree(ctx, w.Sum|1)))
-	case 4:
-		if *known {
-			o := must2(mpiv.BcastObj(ctx, c, map[string]uint64{"sum": w.Sum}, root))
-			w.fold(o["sum"])
-		}
-	}
-	w.fold(v...)
-}
-
 // passing makes a communicator that lives for a moment.
 func passing(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand) {
 	var d *mpiv.Comm

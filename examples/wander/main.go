@@ -23,7 +23,6 @@ import (
 var (
 	seed  = flag.Uint64("seed", 1, "of what is drawn")
 	turns = flag.Int("turns", 1000, "how many to take")
-	known = flag.Bool("known", false, "also do what is known not to survive: objects of several types")
 )
 
 func main() {

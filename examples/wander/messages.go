@@ -213,11 +213,7 @@ func exchange(ctx context.Context, w *walk, c *mpiv.Comm, tag int, r *rand.Rand)
 			sendNow(ctx, c, w.message(c, lengths[me], to, tag, 1), to, tag, r)
 		}
 	case how == 3:
-		e := mpiv.IsendObj(c, []uint64{w.Sum, uint64(me)}, to, tag)
-		v, _, err := mpiv.RecvObj[[]uint64](ctx, c, source, tag)
-		must(err)
-		must2(e.Wait(ctx))
-		w.fold(v...)
+		sendObject(ctx, w, c, to, from, source, tag, r)
 		return
 	default:
 		q := send(c, out, to, tag, r)
