@@ -29,6 +29,7 @@ const inNamespace = "MPIV_TEST_OWN_NETWORK"
 // where the kernel drops all packets of the SAN: what it knows of the path is what
 // is acted on.
 func TestBigMessageOverAPulledCable(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inNamespace) == "" {
 		inside(t)
 		return

@@ -85,6 +85,7 @@ func (c *tripped) Send(m transport.Message) error {
 // once and in order, over the LAN meanwhile, and the pair goes back. It tells the
 // longest pause between two small messages.
 func TestBigMessageOverACutPath(t *testing.T) {
+	t.Parallel()
 	networks := map[string]func(t *testing.T) (at func(process int) site, san *trip){
 		"mem": func(t *testing.T) (func(int) site, *trip) {
 			nets := newMems(topology.SAN, topology.LAN)
@@ -111,6 +112,7 @@ func TestBigMessageOverACutPath(t *testing.T) {
 	for name, connect := range networks {
 		for _, from := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s, from process %d", name, from), func(t *testing.T) {
+				t.Parallel() // they wait for most of their time
 				at, san := connect(t)
 				w := newWorld(t, 2, at)
 				w.say(0, 1)
