@@ -97,6 +97,11 @@ func (b *Box) capture(log bool) (*Capsule, error) {
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for i := range c.Streams { // what ranks of this process send comes at any time
+		if st := &c.Streams[i]; e.Box(st.Peer) != nil {
+			st.Got = b.streams.at(st.Peer).got
+		}
+	}
 	for a := b.unexpected.head; a != nil; a = a.allNext {
 		u := Unread{Header: a.header, Length: a.length, Body: a.body}
 		switch {
@@ -131,7 +136,10 @@ func (c *Capsule) offered(from topology.Rank, seq uint64) {
 
 func (b *Box) captureStream(s *stream) StreamState {
 	defer b.lockSending(s)()
-	state := StreamState{Peer: s.peer, Sent: s.sent, Got: s.got, Offers: slices.Clone(s.offers), Back: slices.Clone(s.returned)}
+	state := StreamState{Peer: s.peer, Sent: s.sent, Offers: slices.Clone(s.offers), Back: slices.Clone(s.returned)}
+	if b.e.Box(s.peer) == nil {
+		state.Got = s.got
+	}
 	slices.Sort(state.Offers)
 	slices.Sort(state.Back)
 	return state
