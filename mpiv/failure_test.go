@@ -503,6 +503,7 @@ func TestAgree(t *testing.T) {
 
 // One whose context ends is done without; the others are told, all the same.
 func TestAgreeGivenUp(t *testing.T) {
+	given := make(chan struct{})
 	runMortals(t, []int{1, 1, 2}, func(ctx context.Context, c *Comm, w *mortals) error {
 		switch c.Rank() {
 		case 0:
@@ -511,8 +512,13 @@ func TestAgreeGivenUp(t *testing.T) {
 			if _, err := c.Agree(mine, 1); !errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("error %v, want that of the context", err)
 			}
+			close(given)
 		case 1:
-			time.Sleep(20 * time.Millisecond)
+			select {
+			case <-given:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 			fallthrough
 		default:
 			flag, err := c.Agree(ctx, 3)

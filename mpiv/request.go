@@ -268,7 +268,7 @@ func (r *Request) endedOddly(op string, s engine.Status, err error) (Status, err
 // Test is Wait without waiting: false, and r as it was, if it is not done.
 func (r *Request) Test() (Status, bool, error) {
 	if r.c != nil && r.c.box.Chooses() {
-		if !decide(r.c.box, r.r.Finished) {
+		if !r.done() {
 			return Status{}, false, nil
 		}
 		s, err := r.waitAs(context.Background(), &callTest)

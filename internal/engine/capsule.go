@@ -72,19 +72,16 @@ func (b *Box) Capture() (written []byte, covers Covers, err error) {
 	e := b.e
 	e.enter()
 	defer e.leave() // what is written may else be used for other messages meanwhile
-	c, err := b.capture(true)
-	if err != nil {
+	if err := b.Idle(); err != nil {
 		return nil, nil, err
 	}
+	c := b.capture(true)
 	return c.Append(nil), c.covers(), nil
 }
 
-// capture is the capsule while polling is held, with its log or without. The bodies are the
-// engine's.
-func (b *Box) capture(log bool) (*Capsule, error) {
-	if err := b.Idle(); err != nil {
-		return nil, err
-	}
+// capture is the capsule of a rank that is idle, with its log or without. The bodies are the
+// engine's. Polling is held.
+func (b *Box) capture(log bool) *Capsule {
 	e := b.e
 	c := &Capsule{Rank: b.rank, Epoch: e.Epoch()}
 	b.streams.all(func(s *stream) {
@@ -121,7 +118,7 @@ func (b *Box) capture(log bool) (*Capsule, error) {
 	for _, base := range slices.Sorted(maps.Keys(revoked)) {
 		c.Revoked = append(c.Revoked, Revocation{base, revoked[base]})
 	}
-	return c, nil
+	return c
 }
 
 // offered notes that the body of a message has not come.

@@ -40,11 +40,10 @@ func (d Departure) End(to int, epoch topology.Epoch) ([]byte, error) {
 	e.enter()
 	defer e.leave()
 	delete(e.leaving, b.rank)
-	c, err := b.capture(true)
-	if err != nil {
+	if err := b.Idle(); err != nil {
 		return nil, err
 	}
-	written := c.Append(nil) // before others may use the memory
+	written := b.capture(true).Append(nil) // before others may use the memory
 	b.leave(e.link(to), epoch)
 	return written, nil
 }

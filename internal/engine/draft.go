@@ -35,10 +35,7 @@ func (b *Box) Draft(begin func()) (*Draft, Covers, error) {
 	b.mu.Lock()
 	begin()
 	b.mu.Unlock()
-	c, err := b.capture(false)
-	if err != nil {
-		return nil, nil, err
-	}
+	c := b.capture(false)
 	d := &Draft{box: b, c: c}
 	for i := range c.Unread {
 		c.Unread[i].Body = slices.Clone(c.Unread[i].Body)

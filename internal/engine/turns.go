@@ -19,6 +19,7 @@ type turns struct {
 	mu      sync.Mutex         // held from when it is one's turn until the message has its number
 	task    map[callID]uint32  // by what the messages of a task have in common: its number
 	again   map[message]uint32 // in an earlier life, the task that sent a message; 0: the program did
+	due     map[uint32]int     // how many of those are a task's
 	waiting []*op
 }
 
@@ -40,6 +41,9 @@ func (t *turns) end(b *Box, id callID) {
 	defer t.mu.Unlock()
 	number := t.task[id]
 	delete(t.task, id)
+	if t.due[number] == 0 {
+		return
+	}
 	for m, task := range t.again {
 		if task == number {
 			b.e.fail(&NondeterminismError{Rank: b.rank, To: m.peer, Message: m.seq}, false)
@@ -52,7 +56,10 @@ func (t *turns) end(b *Box, id callID) {
 func (t *turns) set(again map[message]uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.again = again
+	t.again, t.due = again, make(map[uint32]int)
+	for _, task := range again {
+		t.due[task]++
+	}
 }
 
 // shared tells whether others than the program may send.
@@ -95,15 +102,14 @@ var callTurn = &Call{Op: "Send"}
 // mu of turns is held.
 func (b *Box) isTurn(m Match) bool {
 	t := &b.turns
-	next := message{m.Peer, b.Sent(m.Peer) + 1}
-	task, known := t.again[next]
-	own := t.of(m)
+	next, own, known, mine := b.turn(m)
 	switch {
-	case known && task != own:
-		return false
-	case known:
+	case known && mine:
 		delete(t.again, next)
+		t.due[own]--
 		return true
+	case known:
+		return false
 	}
 	x := Choice{Kind: ChoseTask, Index: own, Source: next.peer, Seq: next.seq}
 	if own == 0 {
@@ -113,6 +119,14 @@ func (b *Box) isTurn(m Match) bool {
 	b.choices.record(x)
 	b.mu.Unlock()
 	return true
+}
+
+// turn is what would be sent if m were next, by which task, and whether it is known whose turn that
+// is. mu of turns is held.
+func (b *Box) turn(m Match) (next message, own uint32, known, mine bool) {
+	next, own = message{m.Peer, b.Sent(m.Peer) + 1}, b.turns.of(m)
+	task, known := b.turns.again[next]
+	return next, own, known, task == own
 }
 
 // of is the number of the task that sends m; 0: the program does.
@@ -141,19 +155,20 @@ func (b *Box) HasTurn(m Match) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	task, known := t.again[message{m.Peer, b.Sent(m.Peer) + 1}]
-	return !known || task == t.of(m)
+	_, _, known, mine := b.turn(m)
+	return mine || !known
 }
 
 // repeats tells whether it is known of a message yet to come whose turn it is.
 func (t *turns) repeats(b *Box) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for m := range t.again {
+	for m, task := range t.again {
 		if m.seq > b.Sent(m.peer) {
 			return true
 		}
 		delete(t.again, m)
+		t.due[task]--
 	}
 	return false
 }

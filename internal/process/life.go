@@ -89,10 +89,11 @@ func (p *Process) begin() {
 	p.moves = newMoves(p)
 	for _, r := range p.engine.Local() {
 		l := &Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()}
-		if r, err := l.recording(nil, 0, 0); err != nil {
+		recording, err := l.recording(nil, 0, 0)
+		if err != nil {
 			p.engine.Fail(err)
-		} else if r != nil {
-			l.Box.Record(*r)
+		} else if recording != nil {
+			l.Box.Record(*recording)
 		}
 		p.live(l)
 	}
