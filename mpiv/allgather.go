@@ -6,7 +6,8 @@ import "context"
 // order in the out of each: len(out) = Size()*len(in). in may be the rank's own
 // part of out.
 //
-// Few ranks exchange messages each with each other. Short data of more: in
+// Few ranks exchange messages each with each other; of more that share the cores
+// of one host, one collects for all. Short data of others: in
 // ⌈log₂ Size()⌉ steps, by recursive doubling or, where Size() is no power of
 // two, after Bruck et al., "Efficient Algorithms for All-to-All Communications
 // in Multiport Message-Passing Systems" (IEEE TPDS 1997). Long data: around a
@@ -123,7 +124,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 // may have it in their caches, and what was just written to b they cannot.
 func (s *series) allgatherBlocks(in, b []byte, l *layout) error {
 	switch size := s.c.size; {
-	case s.central(len(b)):
+	case s.central(len(b)), s.centralShared(len(b) / size):
 		l.put(b, s.c.rank, in)
 		if err := s.reportTo(0, in, func(i int) []byte { return l.of(b, i) }); err != nil {
 			return err

@@ -5,8 +5,9 @@ import "context"
 // Bcast copies the data of rank root to that of all others. The length must be
 // the same on all ranks.
 //
-// Short data goes down a binomial tree, or to few ranks directly. Long data on
-// many ranks is scattered and gathered by all: van de Geijn, in Barnett et al.,
+// Short data goes down a binomial tree, or to few ranks directly; ranks of one host
+// fetch it from the memory of root. Long data on
+// many ranks of several is scattered and gathered by all: van de Geijn, in Barnett et al.,
 // "Interprocessor Collective Communication Library" (SHPCC 1994); Thakur,
 // Rabenseifner and Gropp (2005), the section on broadcast.
 func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
@@ -21,12 +22,10 @@ func Ibcast[T Elem](ctx context.Context, c *Comm, data []T, root int) Request {
 }
 
 // From this length and number of ranks on, a broadcast is a scatter and an
-// allgather: then twice the bytes cost less than the depth of a tree. Up to
-// another length few ranks all fetch the data from the memory of root.
+// allgather: then twice the bytes cost less than the depth of a tree.
 const (
-	bcastLong       = 64 << 10
-	bcastRanks      = 8
-	bcastDirectLong = 256 << 10
+	bcastLong  = 64 << 10
+	bcastRanks = 8
 )
 
 func (s *series) bcast(data []byte, plain bool, root int) error {
@@ -37,7 +36,7 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 		return err
 	}
 	switch {
-	case s.few(0) && s.small(data), s.central(len(data)), s.c.size <= centralRanks && len(data) <= bcastDirectLong && s.c.box.Engine().Shared():
+	case s.few(0) && s.small(data), s.central(len(data)), s.fetched(len(data)):
 		return s.bcastDirect(data, root)
 	case len(data) < bcastLong || s.c.size < bcastRanks:
 		return s.bcastTree(data, root)
@@ -48,6 +47,12 @@ func (s *series) bcast(data []byte, plain bool, root int) error {
 	}
 	own := s.distance(root)
 	return s.allgatherRing(l.of(data, own), data, &l, own)
+}
+
+// fetched tells whether all fetch the data from the memory of root, at once: few ranks any, many
+// what is long.
+func (s *series) fetched(n int) bool {
+	return (s.c.size <= centralRanks || n >= bcastLong) && s.c.box.Engine().Shared()
 }
 
 // distance is how far the calling rank comes after root.

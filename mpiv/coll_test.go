@@ -37,17 +37,23 @@ func contribution[T Real](rank, n int) []T {
 	return s
 }
 
-// forAll runs a check for all sizes and lengths.
+// forAll runs a check for all sizes and lengths, and with some of them among processes.
 func forAll(t *testing.T, check func(ctx context.Context, c *Comm, n int) error) {
-	for _, size := range testSizes {
-		runWorld(t, size, func(ctx context.Context, c *Comm) error {
-			for _, n := range testLengths(size) {
+	with := func(lengths []int) func(ctx context.Context, c *Comm) error {
+		return func(ctx context.Context, c *Comm) error {
+			for _, n := range lengths {
 				if err := check(ctx, c, n); err != nil {
-					return fmt.Errorf("size %d, length %d: %w", size, n, err)
+					return fmt.Errorf("size %d, length %d: %w", c.Size(), n, err)
 				}
 			}
 			return nil
-		})
+		}
+	}
+	for _, size := range testSizes {
+		runWorld(t, size, with(testLengths(size)))
+	}
+	for _, layout := range [][]int{{1, 1, 1}, {2, 1, 3}, {4, 4, 1}} {
+		runProcesses(t, layout, with([]int{0, 3, 2000, 20_000}))
 	}
 }
 

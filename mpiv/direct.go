@@ -30,11 +30,29 @@ func (s *series) fewShared() bool {
 // costs is how often a rank has to wait, and after that the number of messages.
 // Short data then goes to one rank, which sends the result to all: each waits
 // once, and for the fewest messages that there can be.
-const centralRanks = 32
+const (
+	centralRanks = 32
+	centralLong  = 4 << 20 // of all blocks together
+)
 
 // central tells whether to do so where a message has up to n bytes.
 func (s *series) central(n int) bool {
 	return n <= eagerLen && s.c.size > 2 && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
+}
+
+// centralShared tells whether to do so with blocks of n bytes that ranks fetch from each other's memory.
+// A rank that fetches all blocks from one other makes one call for them instead of one for each, and they
+// have been copied once more. Few ranks gain where blocks would go in pieces: eight that share two
+// cores (EPYC, mpivbench) take 83 µs instead of 174 for an Allgather of 16 KiB; sixteen, 264 instead of 1076.
+func (s *series) centralShared(n int) bool {
+	e, size := s.c.box.Engine(), s.c.size
+	switch {
+	case size <= directRanksShort || size > centralRanks || !e.Crowded() || !e.Shared():
+		return false
+	case size <= directRanks:
+		return n >= pieceLen && n <= maxPieces*pieceLen
+	}
+	return n*size <= centralLong
 }
 
 // fetches tells whether one rank does the work for all also with longer data:
