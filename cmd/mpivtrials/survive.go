@@ -63,9 +63,9 @@ type disturber struct {
 	surprises int    // that were lost besides
 	leftOver  int    // processes on all hosts, after jobs
 
-	mu     sync.Mutex     // guards what follows
-	moves  int            // that were done
-	stayed map[string]int // that were not, by reason
+	mu      sync.Mutex     // guards what follows
+	obeyed  map[string]int // orders, by what they are
+	refused map[string]int // and those that were not, by that and the reason
 }
 
 func survive(ctx context.Context, d *desk) error {
@@ -83,7 +83,7 @@ func survive(ctx context.Context, d *desk) error {
 	if err != nil {
 		return fmt.Errorf("an undisturbed run: %w", err)
 	}
-	w := &disturber{d: d, rand: rand.New(rand.NewPCG(d.seed, 0)), chances: chances, left: d.kills, done: map[deed]int{}, stayed: map[string]int{}}
+	w := &disturber{d: d, rand: rand.New(rand.NewPCG(d.seed, 0)), chances: chances, left: d.kills, done: map[deed]int{}, obeyed: map[string]int{}, refused: map[string]int{}}
 	for w.left > 0 && err == nil {
 		before := w.left
 		if err = w.run(ctx, want); err == nil && w.left == before && w.runs > d.kills+10 {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/mpiv/mpiv/internal/agent"
 )
 
 // do does one thing, and tells whom it killed. Before, it waits until the job has the
@@ -42,7 +44,11 @@ func (w *disturber) do(ctx context.Context, s *survivor, a act, others *sync.Wai
 		w.noted(a.deed, "ranks %v, delay %v, lasts %v", a.ranks, a.delay, a.lasts)
 	}
 	switch a.deed {
-	case deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedLeader: // hostDeeds
+	case deedDrain:
+		err = w.drain(ctx, a, others)
+	case deedAdd:
+		w.add(others)
+	case deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedPause, deedFreeze, deedLeader:
 		err = w.toHost(ctx, a, others)
 	case deedKill:
 		shoot(a.ranks[0])
@@ -123,16 +129,22 @@ func (s *survivor) stop(ctx context.Context, rank int, lasts time.Duration) {
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// move moves a rank, and notes what came of it.
+// move moves a rank.
 func (w *disturber) move(s *survivor, rank int) {
-	err := s.move(rank)
+	w.order(s, agent.Question{Op: "move", Rank: rank})
+}
+
+// order gives an order, and notes what came of it.
+func (w *disturber) order(s *survivor, q agent.Question) error {
+	_, err := s.ask(q)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		w.moves++
-		return
+		w.obeyed[q.Op]++
+		return nil
 	}
-	w.stayed[numbers.ReplaceAllString(err.Error(), "N")]++
+	w.refused[q.Op+": "+numbers.ReplaceAllString(err.Error(), "N")]++
+	return err
 }
 
 // over tells whether err says no more than that a job is at its end.

@@ -33,9 +33,10 @@ type survivor struct {
 
 	mu      sync.Mutex // guards what follows
 	state   events.State
-	ready   map[int]bool   // processes that others can reach
-	arrived map[int]bool   // ranks that go on, or that nothing happened to
-	killed  map[int]bool   // processes
+	ready   map[int]bool // processes that others can reach
+	arrived map[int]bool // ranks that go on, or that nothing happened to
+	killed  map[int]bool // processes
+	drained map[string]bool
 	past    []events.Event // but readings
 	changed chan struct{}  // closed, and replaced, with each event
 }
@@ -49,7 +50,7 @@ func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *s
 // follow starts an mpivrun, and reads its events: cmd's arguments have none of
 // --events yet.
 func follow(cmd *exec.Cmd, start func() error) (s *survivor, err error) {
-	s = &survivor{cmd: cmd, stdout: &transcript{}, stderr: &transcript{}, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
+	s = &survivor{cmd: cmd, stdout: &transcript{}, stderr: &transcript{}, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
 	if s.dir, err = os.MkdirTemp("", "mpivtrials-"); err != nil {
 		return nil, err
 	}
@@ -185,7 +186,7 @@ func (s *survivor) runningLocked() bool {
 // sparesLocked is the processes that can take a rank.
 func (s *survivor) sparesLocked() (free []int) {
 	for i, p := range s.state.Processes {
-		if len(p.Ranks) == 0 && p.Phase == events.PhaseRunning && s.ready[i] && !s.killed[i] {
+		if len(p.Ranks) == 0 && p.Phase == events.PhaseRunning && s.ready[i] && !s.killed[i] && !s.drained[p.Host] {
 			free = append(free, i)
 		}
 	}
@@ -207,16 +208,13 @@ func (s *survivor) signalLocked(process int, sig syscall.Signal) error {
 	return syscall.Kill(p.PID, sig)
 }
 
-// move moves a rank as mpivrun move does.
-func (s *survivor) move(rank int) error {
-	q := agent.Question{Op: "move", Rank: rank}
+// ask puts a question to the job, as mpivrun does.
+func (s *survivor) ask(q agent.Question) (agent.Answer, error) {
 	if s.heirloom != nil {
-		_, err := s.heirloom.ask(q)
-		return err
+		return s.heirloom.ask(q)
 	}
 	s.mu.Lock()
 	name := s.state.Job.Name
 	s.mu.Unlock()
-	_, err := agent.Ask(filepath.Join(agent.RuntimeDir(), name), q)
-	return err
+	return agent.Ask(filepath.Join(agent.RuntimeDir(), name), q)
 }

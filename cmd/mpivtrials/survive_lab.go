@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos/lab"
+	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 )
@@ -25,17 +26,25 @@ type field struct {
 	first string // the host where mpivrun is
 
 	next   time.Time     // before which no other host may be lost
-	lost   []string      // on purpose
 	parted bool          // two were apart for long
 	seen   int           // hosts that are known to be given up
 	ending time.Duration // within which the job's processes have ended
 
-	mu    sync.Mutex // guards what follows
-	apart []string   // hosts that do not reach the first of them now
+	mu     sync.Mutex // guards what follows
+	lost   []string   // hosts, on purpose
+	apart  []string   // hosts that do not reach the first of them now
+	frozen string     // a host that is stopped now
+	hosts  []string   // that the job began with, or came to have
+	extra  []string   // hosts of the lab that it does not have yet
+	down   []string   // of lost, those that can be added again
+	adding bool
 }
 
 // Hosts of a field. As many may be lost as leave three, so that there is a majority of those who decide.
-var fieldHosts = []string{"X", "Y", "Z", "W", "V", "U"}
+var (
+	fieldHosts = []string{"X", "Y", "Z", "W", "V", "U"}
+	extraHosts = []string{"T", "S", "R"}
+)
 
 const (
 	lossesMost   = 3
@@ -58,11 +67,14 @@ func (d *desk) field(ctx context.Context) (*field, error) {
 		o.Hosts = append(o.Hosts, lab.Host{Name: h})
 		c.hosts = append(c.hosts, h+":1")
 	}
+	for _, h := range extraHosts {
+		o.Hosts = append(o.Hosts, lab.Host{Name: h})
+	}
 	l, err := lab.New(o)
 	if err != nil {
 		return nil, err
 	}
-	f := &field{s: &stage{d, l}, first: fieldHosts[0], ending: endTime}
+	f := &field{s: &stage{d, l}, first: fieldHosts[0], ending: endTime, hosts: slices.Clone(fieldHosts), extra: slices.Clone(extraHosts)}
 	if d.outlive {
 		h, err := f.s.outlive(ctx, c)
 		if err != nil {
@@ -100,16 +112,19 @@ func (f *field) turn(a act) act {
 	if n := len(gone); n > f.seen { // it may be one that nobody wanted to lose
 		f.seen, f.next = n, later(f.next, time.Now().Add(lossPause))
 	}
+	f.mu.Lock()
 	for _, h := range f.lost {
 		if !slices.Contains(gone, h) {
 			gone = append(gone, h)
 		}
 	}
+	hosts := len(f.hosts)
+	f.mu.Unlock()
 	early := time.Now().Before(f.next)
 	switch {
-	case a.deed == deedBlink || !slices.Contains(hostDeeds, a.deed):
-	case a.deed == deedApart && !(early && f.s.d.outlive): // who leads may not be known yet, and from him nobody may be apart
-	case early || len(gone) >= lossesMost && a.deed != deedApart:
+	case a.deed == deedApart && early && f.s.d.outlive: // who leads may not be known yet, and from him nobody may be apart
+		a.deed = deedKill
+	case a.deed.fatal() && (early || hosts-len(gone) <= len(fieldHosts)-lossesMost):
 		a.deed = deedKill
 	}
 	return a
@@ -122,11 +137,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// gone is the hosts that the job has given up.
+// gone is the hosts that the job has given up. One that was added again is another, of the same name.
 func (f *field) gone() (all []string) {
 	f.job.mu.Lock()
 	defer f.job.mu.Unlock()
 	for _, h := range f.job.state.Hosts {
+		all = slices.DeleteFunc(all, func(name string) bool { return name == h.Name })
 		if h.Lost {
 			all = append(all, h.Name)
 		}
@@ -143,9 +159,13 @@ func (w *disturber) toHost(ctx context.Context, a act, others *sync.WaitGroup) e
 		return nil
 	}
 	host := hosts[int(a.host*float64(len(hosts)))]
-	if a.deed == deedBlink || a.deed == deedApart {
-		rest := slices.DeleteFunc(slices.Clone(fieldHosts), func(h string) bool { return h == host })
+	switch a.deed {
+	case deedBlink, deedApart:
+		rest := slices.DeleteFunc(f.s.lab.Hosts(), func(h string) bool { return h == host })
 		return w.part(ctx, a, host, rest, others)
+	case deedPause:
+		w.noted(a.deed, "%s for %v", host, a.blink)
+		return f.freeze(ctx, host, a.blink, others)
 	}
 	// Whoever is there must have somewhere to go, and all others must be somewhere.
 	err := s.await(ctx, patience, func() bool { return !s.runningLocked() || f.roomLocked(host) })
@@ -164,7 +184,8 @@ func (w *disturber) toHost(ctx context.Context, a act, others *sync.WaitGroup) e
 		return errOver
 	}
 	w.noted(a.deed, "%s", host)
-	f.lost = append(f.lost, host)
+	w.hosts++
+	f.loses(host, a.deed != deedCutOff)
 	f.next = time.Now().Add(lossPause)
 	if a.deed == deedLeader || host == f.first {
 		f.next = time.Now().Add(leaderPause)
@@ -175,11 +196,42 @@ func (w *disturber) toHost(ctx context.Context, a act, others *sync.WaitGroup) e
 	case deedCutOff:
 		f.ending = control.AlivePatient + endTime // its network is waited for
 		return f.s.lab.Cut(host, "lan")
+	case deedFreeze:
+		f.next = f.next.Add(fieldSilence)
+		return f.freeze(ctx, host, frozenFor+a.blink, others)
 	}
 	if pid == 0 {
 		return errors.New("host " + host + ": it is not known which process its agent is")
 	}
 	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// loses notes that a host is about to be lost.
+func (f *field) loses(host string, again bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = append(f.lost, host)
+	if again {
+		f.down = append(f.down, host)
+	}
+}
+
+// freeze stops a host for a while.
+func (f *field) freeze(ctx context.Context, host string, long time.Duration, others *sync.WaitGroup) error {
+	f.mu.Lock()
+	f.frozen = host
+	f.mu.Unlock()
+	if err := f.s.lab.Signal(host, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	others.Go(func() {
+		_ = f.job.pause(ctx, long)                // whatever the reason, that is the end of it
+		_ = f.s.lab.Signal(host, syscall.SIGCONT) // the lab may be gone
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.frozen = ""
+	})
+	return nil
 }
 
 // part has a host reach none of the rest for a while; if it is to be apart from one, one of them.
@@ -211,21 +263,94 @@ func (w *disturber) part(ctx context.Context, a act, host string, rest []string,
 	return nil
 }
 
+// drain has the operator empty a host, and open it again after a while. errOver: the job is ending.
+func (w *disturber) drain(ctx context.Context, a act, others *sync.WaitGroup) error {
+	f, s := w.field, w.field.job
+	hosts := f.candidates(deedDrain)
+	if len(hosts) == 0 {
+		w.done[a.deed]--
+		return nil
+	}
+	host := hosts[int(a.host*float64(len(hosts)))]
+	if err := s.await(ctx, patience, func() bool { return !s.runningLocked() || f.roomLocked(host) }); err != nil {
+		return err
+	}
+	w.noted(a.deed, "%s for %v", host, a.lasts)
+	s.mu.Lock()
+	s.drained[host] = true
+	s.mu.Unlock()
+	others.Go(func() {
+		if w.order(s, agent.Question{Op: "drain", Host: host}) == nil {
+			_ = s.pause(ctx, a.lasts)                                  // whatever the reason, that is the end of it
+			_ = w.order(s, agent.Question{Op: "uncordon", Host: host}) // it may be lost, and that is noted
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.drained, host)
+	})
+	return nil
+}
+
+// add has the operator add a host, one at a time.
+func (w *disturber) add(others *sync.WaitGroup) {
+	f := w.field
+	gone := f.gone()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	host := ""
+	for _, h := range f.down {
+		if slices.Contains(gone, h) && h != f.frozen {
+			host = h
+		}
+	}
+	again := host != ""
+	switch {
+	case f.adding || !again && len(f.extra) == 0:
+		w.done[deedAdd]--
+		return
+	case !again:
+		host = f.extra[0]
+	}
+	f.adding = true
+	w.noted(deedAdd, "%s", host)
+	others.Go(func() {
+		err := w.order(f.job, agent.Question{Op: "add", Host: host, Slots: 1})
+		if err == nil && again {
+			_ = w.order(f.job, agent.Question{Op: "uncordon", Host: host}) // it was in quarantine; a refusal is noted
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.adding = false
+		is := func(h string) bool { return h == host }
+		switch {
+		case err != nil && again:
+		case err != nil:
+			f.extra = slices.DeleteFunc(f.extra, is)
+		case again:
+			f.lost, f.down = slices.DeleteFunc(f.lost, is), slices.DeleteFunc(f.down, is)
+		default:
+			f.extra, f.hosts = slices.DeleteFunc(f.extra, is), append(f.hosts, host)
+		}
+	})
+}
+
 // candidates is the hosts to which a deed can be done. mpivrun shows the job on the first, so that one stays, but for
 // an agent that can be outlived.
 func (f *field) candidates(d deed) (all []string) {
 	leader, gone := f.leader(), f.gone()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, h := range fieldHosts {
+	for _, h := range f.hosts {
 		switch {
-		case slices.Contains(f.lost, h) || slices.Contains(gone, h):
+		case slices.Contains(f.lost, h) || slices.Contains(gone, h) || h == f.frozen:
 		case (d == deedBlink || d == deedApart) && len(f.apart) > 0: // a lab has one partition
+		case (d == deedPause || d == deedFreeze) && f.frozen != "":
 		case d == deedApart && (f.parted || h == leader): // the job may have left a host for that, and has one less; who does not reach the leader is given up
 		case len(f.apart) > 0 && (h == f.apart[0] || len(f.apart) == 2 && h == f.apart[1]):
 		case d == deedLeader && h != leader:
-		case (d == deedHost || d == deedCutOff) && h == f.first:
+		case (d == deedHost || d == deedCutOff || d == deedFreeze) && h == f.first:
 		case d == deedAgent && h == leader:
+		case d == deedFreeze && h == leader && !f.s.d.outlive:
 		default:
 			all = append(all, h)
 		}
@@ -257,8 +382,10 @@ func (f *field) roomLocked(host string) bool {
 			there++
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, p := range s.sparesLocked() {
-		if h := s.state.Processes[p].Host; h != host && !slices.Contains(f.lost, h) {
+		if h := s.state.Processes[p].Host; h != host && h != f.frozen && !slices.Contains(f.lost, h) {
 			room++
 		}
 	}
@@ -270,7 +397,6 @@ func (w *disturber) look(f *field) error {
 	if f == nil {
 		return nil
 	}
-	w.hosts += len(f.lost)
 	for _, h := range f.gone() {
 		if !slices.Contains(f.lost, h) {
 			w.surprises++
@@ -296,7 +422,7 @@ func (w *disturber) reportLab() {
 // survivor follows the job by asking how it stands, until its first front ends.
 func (h *heirloom) survivor() *survivor {
 	s := &survivor{cmd: h.first.cmd.Cmd, stdout: &h.first.stdout, stderr: &h.first.stderr, heirloom: h, done: make(chan struct{}),
-		changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}}
+		changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
 	go func() {
 		defer close(s.done)
 		for h.first.runs() {

@@ -28,6 +28,10 @@ const (
 	deedCutOff deed = "a host is cut off"            // for good
 	deedBlink  deed = "a short cut"                  // of a host, for less than the silence
 	deedApart  deed = "two hosts are apart"          // for a while
+	deedPause  deed = "a short stop of a host"       // for less than the silence
+	deedFreeze deed = "a host stops, and goes on"    // when it was given up
+	deedDrain  deed = "drain"                        // of a host, which is uncordoned later
+	deedAdd    deed = "add"                          // of a new host, or of one that was lost
 	deedLeader deed = "kill of the agent that leads" // where the job outlives that
 )
 
@@ -43,11 +47,17 @@ var deeds = []chance{
 }
 
 // hostDeeds is those that are done to hosts.
-var hostDeeds = []deed{deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedLeader}
+var hostDeeds = []deed{deedHost, deedAgent, deedCutOff, deedBlink, deedApart, deedPause, deedFreeze, deedDrain, deedAdd, deedLeader}
+
+// fatal tells whether it costs the job a host.
+func (d deed) fatal() bool {
+	return slices.Contains([]deed{deedHost, deedAgent, deedCutOff, deedFreeze, deedLeader}, d)
+}
 
 // labDeeds is all that are done in a lab.
 func labDeeds(outlive bool) []chance {
-	all := append(slices.Clone(deeds), chance{deedHost, 2}, chance{deedAgent, 2}, chance{deedCutOff, 2}, chance{deedBlink, 4}, chance{deedApart, 2})
+	all := append(slices.Clone(deeds), chance{deedHost, 2}, chance{deedAgent, 2}, chance{deedCutOff, 2}, chance{deedBlink, 4}, chance{deedApart, 2},
+		chance{deedPause, 2}, chance{deedFreeze, 2}, chance{deedDrain, 3}, chance{deedAdd, 3})
 	if outlive {
 		all = append(all, chance{deedLeader, 3})
 	}
@@ -60,7 +70,8 @@ const (
 	longestStop  = 1200 * time.Millisecond
 	longestDelay = 20 * time.Millisecond // between the two halves of a deed
 	longestBlink = 400 * time.Millisecond
-	apartBlinks  = 15 // how much longer two hosts are apart
+	frozenFor    = 3 * fieldSilence // and a blink
+	apartBlinks  = 15               // how much longer two hosts are apart
 )
 
 // An act is one thing to do.
@@ -69,8 +80,8 @@ type act struct {
 	after time.Duration // the one before
 	ranks [2]int        // different ones
 	delay time.Duration // of the kill, after what it follows
-	lasts time.Duration // a stop
-	blink time.Duration // a short cut
+	lasts time.Duration // a stop, or a drain
+	blink time.Duration // a short cut, or stop of a host
 	host  float64       // which of those that there are, from 0 to 1
 }
 

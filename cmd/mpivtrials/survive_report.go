@@ -94,12 +94,12 @@ func (w *disturber) report() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused := 0
-	for reason, n := range w.stayed {
-		d.note("  a rank stayed, %d times: %s", n, reason)
-		refused += n
+	for _, op := range slices.Sorted(maps.Keys(w.obeyed)) {
+		d.note("  orders to %s that were obeyed: %d", op, w.obeyed[op])
 	}
-	d.note("  moves: %d done, %d not", w.moves, refused)
+	for _, why := range slices.Sorted(maps.Keys(w.refused)) {
+		d.note("  refused, %d times: %s", w.refused[why], why)
+	}
 	for _, why := range slices.Sorted(maps.Keys(instead)) {
 		d.note("  kills without a time until the rank goes on: %d (%s)", instead[why], why)
 	}
