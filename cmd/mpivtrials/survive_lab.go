@@ -400,7 +400,7 @@ func (w *disturber) look(f *field) error {
 	for _, h := range f.gone() {
 		if !slices.Contains(f.lost, h) {
 			w.surprises++
-			w.d.note("run %d: host %s was given up, to which no more was done than a short cut; what was done: %s", w.runs, h, strings.Join(w.log, "; "))
+			w.d.note("run %d: host %s was given up, to which no more was done than a short cut; mpivrun said of it: %s; what was done: %s", w.runs, h, f.saidOf(h), strings.Join(w.log, "; "))
 		}
 	}
 	left, err := f.s.leftAfter(f.ending)
@@ -409,6 +409,17 @@ func (w *disturber) look(f *field) error {
 		w.d.note("run %d: %d processes are left; lost were %s", w.runs, left, strings.Join(f.lost, ", "))
 	}
 	return err
+}
+
+// saidOf is what mpivrun has said of the agent of a host, and when.
+func (f *field) saidOf(host string) string {
+	var lines []string
+	for _, l := range f.job.stderr.all() {
+		if strings.Contains(l.text, "host "+host+": ") {
+			lines = append(lines, l.at.UTC().Format("15:04:05.000 ")+l.text)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // reportLab claims what is of hosts.
