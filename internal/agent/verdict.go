@@ -301,7 +301,7 @@ func (a *Agent) obituary(p *process) string {
 		return fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, p.stop.hung)
 	}
 	text := fmt.Sprintf("%s on host %s %s", p.who(), p.host.name, endingOf(len(p.ranks), p.status))
-	if p.allFinished() {
+	if len(p.ranks) > 0 && len(p.finished) == len(p.ranks) {
 		text += ", after it had finished"
 	}
 	if p.status.Signaled() && p.status.Signal() == syscall.SIGKILL && !p.killed {
