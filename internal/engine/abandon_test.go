@@ -87,10 +87,11 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 	a, b := w.boxes[0], w.boxes[1]
 	body := pattern(1<<20, 1)
 	sent := a.Isend(call(1, 1), body, engine.Standard)
-	require.Eventually(t, func() bool { // until the offer is there
+	require.Eventually(t, func() bool { // until the offer is there, and who has connected a does not poll it any more
 		a.Engine().Progress()
 		_, ok := b.Iprobe(call(1, 0))
-		return ok
+		links := w.fabrics[0].Links()
+		return ok && len(links) == 1 && links[0].InUse >= 0
 	}, 5*time.Second, time.Millisecond)
 	into := make([]byte, len(body))
 	ended := make(chan error, 1)
