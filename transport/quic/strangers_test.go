@@ -179,10 +179,14 @@ func TestLanesThatAreNotAPair(t *testing.T) {
 	} {
 		q, err := call(t.Context(), t, e)
 		require.NoError(t, err)
-		for _, h := range hellos {
+		var lanes []io.Writer // all of them first: the connection may be refused at the first hello
+		for range hellos {
 			s, err := q.OpenStreamSync(t.Context())
 			require.NoError(t, err)
-			s.Write(h.Append(nil)) // may be refused meanwhile
+			lanes = append(lanes, s)
+		}
+		for k, h := range hellos {
+			lanes[k].Write(h.Append(nil)) // may be refused meanwhile
 		}
 		eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == uint64(i+1) })
 	}
