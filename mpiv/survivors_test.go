@@ -212,8 +212,10 @@ func (p *phaseRun) all(ctx context.Context) error {
 				return errors.New("who has revoked a communicator does not know")
 			}
 		}
-		if flag, err := p.agree(ctx, false); err != nil || flag {
-			return fmt.Errorf("agreed on %v, %w", flag, err)
+		if ok, err := p.agree(ctx, false); err != nil {
+			return err
+		} else if ok {
+			return errors.New("a phase counts that has failed on this rank")
 		}
 		return errPhase
 	}

@@ -33,12 +33,12 @@ type survivor struct {
 
 	mu      sync.Mutex // guards what follows
 	state   events.State
-	ready   map[int]bool // processes that others can reach
-	arrived map[int]bool // ranks that go on, or that nothing happened to
-	killed  map[int]bool // processes
-	drained map[string]bool
-	past    []events.Event // but readings
-	changed chan struct{}  // closed, and replaced, with each event
+	ready   map[int]bool    // processes that others can reach
+	arrived map[int]bool    // ranks that go on, or that nothing happened to
+	killed  map[int]bool    // processes
+	drained map[string]bool // hosts, until they are uncordoned
+	past    []events.Event  // but readings
+	changed chan struct{}   // closed, and replaced, with each event
 }
 
 // startSurvivor starts mpivrun with options and a program, on this machine.

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,13 +38,13 @@ type field struct {
 	hosts  []string   // that the job began with, or came to have
 	extra  []string   // hosts of the lab that it does not have yet
 	down   []string   // of lost, those that can be added again
-	adding bool
+	adding bool       // one of them is being added
 }
 
 // Hosts of a field. As many may be lost as leave three, so that there is a majority of those who decide.
 var (
-	fieldHosts = []string{"X", "Y", "Z", "W", "V", "U"}
-	extraHosts = []string{"T", "S", "R"}
+	fieldHosts = []string{"X", "Y", "Z", "W", "V", "U"} // of the job from the beginning
+	extraHosts = []string{"T", "S", "R"}                // to be added
 )
 
 const (
@@ -338,10 +339,14 @@ func (w *disturber) add(others *sync.WaitGroup) {
 // an agent that can be outlived.
 func (f *field) candidates(d deed) (all []string) {
 	leader, gone := f.leader(), f.gone()
+	f.job.mu.Lock()
+	drained := maps.Clone(f.job.drained)
+	f.job.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
 		switch {
+		case d == deedDrain && drained[h]:
 		case slices.Contains(f.lost, h) || slices.Contains(gone, h) || h == f.frozen:
 		case (d == deedBlink || d == deedApart) && len(f.apart) > 0: // a lab has one partition
 		case (d == deedPause || d == deedFreeze) && f.frozen != "":
