@@ -6,7 +6,7 @@ import "context"
 //
 // By dissemination: Hensgen, Finkel and Manber, "Two Algorithms for Barrier
 // Synchronization" (IJPP 1988). Ranks that share cores report to one of them,
-// which lets all go.
+// which lets all go. Three tell each other at once, in as many messages.
 func Barrier(ctx context.Context, c *Comm) error {
 	s := c.begin(ctx, opBarrier, -1)
 	return s.done(s.barrier())
@@ -21,7 +21,14 @@ func (s *series) barrier() error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	if s.central(0) {
+	if s.c.size == 3 {
+		var nothing parts
+		return s.exchange(&nothing, &nothing)
+	}
+	// Four could as well: 6.3 µs instead of 8.1 where they share two cores (EPYC, mpivbench). But
+	// who reports to a rank and then receives from it, as from a root, finds it ahead: a Bcast
+	// after each Barrier takes 0.4 µs instead of 3.8, and both together slightly less.
+	if s.central(0) || s.c.size == 4 && s.c.box.Engine().Crowded() {
 		if err := s.reportTo(0, nil, func(int) []byte { return nil }); err != nil {
 			return err
 		}

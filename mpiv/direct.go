@@ -28,8 +28,9 @@ func (s *series) fewShared() bool {
 
 // Ranks that share cores must get their turn before they can answer, so what
 // costs is how often a rank has to wait, and after that the number of messages.
-// Short data then goes to one rank, which sends the result to all: each waits
-// once, and for the fewest messages that there can be.
+// Short data of more than a few then goes to one rank, which sends the result to all: each waits
+// once, and for the fewest messages that there can be. A few that send it each to
+// each other need no more turns than one each.
 const (
 	centralRanks = 32
 	centralLong  = 4 << 20 // of all blocks together
@@ -37,7 +38,7 @@ const (
 
 // central tells whether to do so where a message has up to n bytes.
 func (s *series) central(n int) bool {
-	return n <= eagerLen && s.c.size > 2 && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
+	return n <= eagerLen && s.c.size > directRanksShort && s.c.size <= centralRanks && s.c.box.Engine().Crowded()
 }
 
 // centralShared tells whether to do so with blocks of n bytes that ranks fetch from each other's memory.
@@ -132,22 +133,38 @@ func piece(b []byte, i int) []byte {
 
 // exchange sends out[i] to each other rank i and receives in[i] from it.
 func (s *series) exchange(out, in *parts) error {
-	most := 1
+	most, short := 1, true
 	for i := range s.c.size {
 		if i != s.c.rank {
 			most = max(most, pieces(out[i]), pieces(in[i]))
+			short = short && s.small(out[i]) && s.small(in[i])
+		}
+	}
+	sent := 0
+	if short {
+		// What goes at once needs no receive that was posted before.
+		for sent < s.c.size-1 {
+			to := s.at(s.c.rank + sent + 1)
+			if !s.trySend(out[to], to) {
+				break
+			}
+			sent++
+		}
+		if sent == s.c.size-1 {
+			return s.collect(func(i int) []byte { return in[i] })
 		}
 	}
 	if most > 1 {
 		var recvs, sends [sharedRanks * maxPieces]engine.Request
-		return s.exchangeBy(out, in, recvs[:], sends[:])
+		return s.exchangeBy(out, in, sent, recvs[:], sends[:])
 	}
 	var recvs, sends [sharedRanks]engine.Request
-	return s.exchangeBy(out, in, recvs[:], sends[:])
+	return s.exchangeBy(out, in, sent, recvs[:], sends[:])
 }
 
-// exchangeBy is exchange with room for the requests that it needs.
-func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err error) {
+// exchangeBy is exchange where so many were sent their parts already, with room for the
+// requests that it needs.
+func (s *series) exchangeBy(out, in *parts, sent int, recvs, sends []engine.Request) (err error) {
 	size, rank := s.c.size, s.c.rank
 	at := 0
 	for d := 1; d < size; d++ {
@@ -158,7 +175,7 @@ func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err 
 		}
 	}
 	at = 0
-	for d := 1; d < size; d++ {
+	for d := sent + 1; d < size; d++ {
 		to := s.at(rank + d)
 		for i := range pieces(out[to]) {
 			switch b := piece(out[to], i); {
@@ -184,7 +201,7 @@ func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err 
 		}
 	}
 	at = 0
-	for d := 1; d < size; d++ {
+	for d := sent + 1; d < size; d++ {
 		to := s.at(rank + d)
 		for range pieces(out[to]) {
 			if err == nil {
