@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -90,6 +91,29 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		require.Equal(t, of(uint64(i+1), d.Kind, 1), e)
 		require.Equal(t, string(line), string(Append(nil, e)))
 	}
+}
+
+func TestWhatJSONHasNotIsLeftOut(t *testing.T) {
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		e, want := of(1, ProcessReading, 1), of(1, ProcessReading, 1)
+		e.Reading.Links[0].Rate, want.Reading.Links[0].Rate = x, 0
+		line := Append([]byte("before\n"), e)
+		require.Equal(t, "before\n"+string(Append(nil, want)), string(line))
+		require.NotContains(t, string(line), `"rate"`)
+
+		e, want = of(2, Decided, 0), of(2, Decided, 0)
+		e.Decision.Options[1].Cost, want.Decision.Options[1].Cost = x, 0
+		e.Decision.Seen, want.Decision.Seen = []string{}, []string{}
+		e.Decision.Measured, want.Decision.Measured = &leader.Measured{Before: x, Now: 2}, &leader.Measured{Now: 2}
+		line = Append(nil, e)
+		require.Equal(t, string(Append(nil, want)), string(line))
+		_, err := Parse(line)
+		require.NoError(t, err)
+		require.NotZero(t, e.Decision.Options[1].Cost, "it is the event of others, too")
+	}
+	e, want := of(1, LinkBreach, 0), of(1, LinkBreach, 0)
+	e.Breach.Since, want.Breach.Since = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{}
+	require.Equal(t, string(Append(nil, want)), string(Append(nil, e)))
 }
 
 func TestParseRefuses(t *testing.T) {

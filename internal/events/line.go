@@ -5,18 +5,69 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
 	"slices"
+	"time"
 )
 
-// Append appends e as one line, with its end.
+// Append appends e as one line, with its end. Numbers that JSON does not have, infinite ones
+// and those that are none, and times that it does not have are written as zero ones, and so
+// left out where those are.
 func Append(b []byte, e Event) []byte {
+	line, err := encode(b, e)
+	if err != nil {
+		line, err = encode(b, written(reflect.ValueOf(e)).Interface().(Event))
+	}
+	if err != nil {
+		panic(fmt.Sprintf("events: an event that is no JSON: %v", err)) // there is nothing else in it that could
+	}
+	return line
+}
+
+func encode(b []byte, e Event) ([]byte, error) {
 	buf := bytes.NewBuffer(b)
 	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(e); err != nil {
-		panic(fmt.Sprintf("events: an event that is no JSON: %v", err)) // a year beyond 9999
+	err := enc.Encode(e)
+	return buf.Bytes(), err
+}
+
+// written is a copy of v, without what cannot be written.
+func written(v reflect.Value) reflect.Value {
+	out := reflect.New(v.Type()).Elem()
+	out.Set(v)
+	if at, ok := reflect.TypeAssert[time.Time](v); ok {
+		if _, err := at.MarshalText(); err != nil {
+			out.SetZero()
+		}
+		return out
 	}
-	return buf.Bytes()
+	switch v.Kind() {
+	case reflect.Float64:
+		if math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
+			out.SetZero()
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			out.Set(reflect.New(v.Type().Elem()))
+			out.Elem().Set(written(v.Elem()))
+		}
+	case reflect.Slice:
+		if !v.IsNil() {
+			out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+			for i := range v.Len() {
+				out.Index(i).Set(written(v.Index(i)))
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				out.Field(i).Set(written(v.Field(i)))
+			}
+		}
+	}
+	return out
 }
 
 // Parse reads a line as Append writes it, with or without its end. It refuses all
