@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +59,8 @@ func traceFor(ctx context.Context, w io.Writer, args []string) error {
 	if file == "" {
 		file = j.Name + ".trace.json"
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".trace-*") // what is there stays if there is no trace
+	// What is there stays if there is no trace. CreateTemp would keep it from all others.
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(file), ".trace-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if why, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("the trace cannot be written to %s: %w", file, why.Err)
 	}
@@ -66,6 +68,13 @@ func traceFor(ctx context.Context, w io.Writer, args []string) error {
 		return err
 	}
 	defer os.Remove(f.Name())
+	if old, was := os.Stat(file); was == nil {
+		err = f.Chmod(old.Mode().Perm()) // for whom it was
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
 	s, err := agent.Trace(ctx, j.Dir, d, f)
 	if closed := f.Close(); err == nil {
 		err = closed

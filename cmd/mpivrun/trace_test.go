@@ -120,6 +120,14 @@ func TestATraceOfARunningJob(t *testing.T) {
 	code, out, errs := result(t, mpivrun(t, "trace", "--for", "0.8", "-o", file))
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "ui.perfetto.dev")
+	usual, err := os.Create(filepath.Join(t.TempDir(), "usual"))
+	require.NoError(t, err)
+	defer usual.Close()
+	want, err := usual.Stat()
+	require.NoError(t, err)
+	got, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, want.Mode(), got.Mode(), "as others are made")
 	tr := traceIn(t, file)
 	require.NotEmpty(t, tr.Flows)
 	first, last := *tr.Slices[0].TS, 0.0
@@ -128,10 +136,14 @@ func TestATraceOfARunningJob(t *testing.T) {
 		require.True(t, strings.HasPrefix(tr.Threads[[2]int{*s.PID, *s.TID}], "rank "))
 	}
 	require.Greater(t, last-first, 0.2e6)
+	require.NoError(t, os.Chmod(file, 0o640))
 	code, _, errs = result(t, mpivrun(t, "trace", "--for", "0.1", "-o", file)) // again
 	require.Zero(t, code, errs)
+	got, err = os.Stat(file)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o640, got.Mode(), "for whom it was")
 	traceIn(t, file)
-	_, errs, err := wait()
+	_, errs, err = wait()
 	require.NoError(t, err, errs)
 }
 
