@@ -113,7 +113,7 @@ func (g *Cart) Dims() []int { return slices.Clone(g.dims) }
 // Coords is where rank is in the grid.
 func (g *Cart) Coords(rank int) ([]int, error) {
 	if uint(rank) >= uint(g.size) {
-		return nil, g.fail("Coords", -1, -1, fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, rank, g.Name(), g.size-1))
+		return nil, g.fail("Coords", -1, -1, fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, rank, g.called(), g.size-1))
 	}
 	coords := make([]int, len(g.dims))
 	for i := len(g.dims) - 1; i >= 0; i-- {

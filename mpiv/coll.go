@@ -213,7 +213,7 @@ func (s *series) explain(err error, peer int) error {
 	}
 	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
 		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
-			s.m.Tag, s.c.Name(), describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
+			s.m.Tag, s.c.called(), describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)
 	}
 	return s.failed(err, peer)
 }
@@ -271,7 +271,7 @@ func (s *series) rooted(plain bool, root int) error {
 		return err
 	}
 	if uint(root) >= uint(s.c.size) {
-		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.Name(), s.c.size-1))
+		return s.fail(fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRoot, root, s.c.called(), s.c.size-1))
 	}
 	return nil
 }

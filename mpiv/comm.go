@@ -116,7 +116,11 @@ func (c *Comm) Size() int { return c.size }
 // Name is what errors and explanations call c: "world", or what made it.
 func (c *Comm) Name() string { return *c.name.Load() }
 
-// SetName gives c a name for people.
+// called is c's name in a line that people read.
+func (c *Comm) called() string { return engine.Quoted(c.Name()) }
+
+// SetName gives c a name for people, who see it in quotes if there is a line end or something
+// else in it that cannot be printed.
 func (c *Comm) SetName(name string) {
 	c.name.Store(&name)
 	c.box.NameContext(c.context, name)

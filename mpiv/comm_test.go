@@ -384,6 +384,22 @@ func TestWhatIsUnderWayOutlivesFree(t *testing.T) {
 	})
 }
 
+func TestANameOfSeveralLinesBreaksNoLine(t *testing.T) {
+	runWorld(t, 1, func(ctx context.Context, world *Comm) error {
+		const name, quoted = "two\nlines\x1b[2J", `"two\nlines\x1b[2J"`
+		world.SetName(name)
+		require.Equal(t, name, world.Name())
+		err := Send(ctx, world, []int{1}, 1, 0)
+		require.ErrorIs(t, err, ErrRank)
+		require.ErrorContains(t, err, "Send on "+quoted+", rank 0")
+		require.ErrorContains(t, err, "the ranks of "+quoted+" are 0 to 0")
+		require.NotContains(t, err.Error(), "\n")
+		world.SetName("the größte of 2 worlds")
+		require.ErrorContains(t, Send(ctx, world, []int{1}, 1, 0), "Send on the größte of 2 worlds, rank 0")
+		return nil
+	})
+}
+
 // Any goroutine may name a Comm, use it and make others of it; the race detector looks.
 func TestGoroutinesShareAComm(t *testing.T) {
 	runWorld(t, 1, func(ctx context.Context, world *Comm) error {

@@ -78,7 +78,7 @@ func (e *RankError) Error() string {
 	var s strings.Builder
 	s.WriteString(e.Op)
 	if e.Comm != "" {
-		fmt.Fprintf(&s, " on %s", e.Comm)
+		fmt.Fprintf(&s, " on %s", engine.Quoted(e.Comm))
 	}
 	if e.Rank >= 0 {
 		fmt.Fprintf(&s, ", rank %d", e.Rank)

@@ -271,7 +271,7 @@ func (s *messageSet) left() error {
 	}
 	m := s.all[0]
 	return fmt.Errorf("%w: a message of %d bytes from rank %d of %s with tag %d was taken by a probe and not received (%d in all); receive it with Mrecv",
-		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.Name(), m.status.Tag, len(s.all))
+		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.called(), m.status.Tag, len(s.all))
 }
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
@@ -358,7 +358,7 @@ func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null b
 		case to == AnySource:
 			err = fmt.Errorf("%w: AnySource is for receives", ErrRank)
 		default:
-			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.Name(), c.size-1)
+			err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, to, c.called(), c.size-1)
 		}
 		return m, false, c.fail(op, to, tag, err)
 	}
@@ -404,7 +404,7 @@ func (c *Comm) source(op string, from, tag int) (m engine.Match, null bool, err 
 	case from == ProcNull:
 		return m, true, nil
 	default:
-		err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, from, c.Name(), c.size-1)
+		err = fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, from, c.called(), c.size-1)
 	}
 	return m, false, c.fail(op, from, tag, err)
 }

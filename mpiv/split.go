@@ -110,7 +110,7 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 func (s *series) groupOf(g Group) error {
 	for i := range g.size {
 		if w := g.at(i); s.c.group.index(w) < 0 {
-			return s.fail(fmt.Errorf("%w: rank %d of it, rank %d of the world, is not in %s", ErrGroup, i, w, s.c.Name()))
+			return s.fail(fmt.Errorf("%w: rank %d of it, rank %d of the world, is not in %s", ErrGroup, i, w, s.c.called()))
 		}
 	}
 	return nil

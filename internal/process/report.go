@@ -79,7 +79,7 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 		c.Until = w.Until.UnixNano()
 	}
 	for _, n := range w.Needs {
-		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: n.Comm, Context: n.Context, Tag: int(n.Tag), Number: n.Number, Where: callsite.Of(w.Begun)}
+		need := control.Need{Peer: int(n.Peer), What: control.NeedMessage, Comm: engine.Quoted(n.Comm), Context: n.Context, Tag: int(n.Tag), Number: n.Number, Where: callsite.Of(w.Begun)}
 		switch {
 		case n.Turn:
 			need.What = control.NeedTurn
@@ -107,7 +107,7 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 			need.Unexpected = append(need.Unexpected, int(t))
 		}
 		for _, near := range n.Near {
-			need.Near = append(need.Near, control.Near{Peer: int(near.Peer), Comm: near.Comm})
+			need.Near = append(need.Near, control.Near{Peer: int(near.Peer), Comm: engine.Quoted(near.Comm)})
 		}
 		c.Needs = append(c.Needs, need)
 	}
