@@ -268,6 +268,19 @@ func TestSignalsReachAllProcessesOfAHost(t *testing.T) {
 	require.Len(t, pids, 1)
 }
 
+func TestAProcessThatCannotBeSignalledKeepsItFromNoOther(t *testing.T) {
+	l := lab.ForTest(t, lab.Options{})
+	count(t, l, "X")
+	count(t, l, "X")
+	pids, err := l.Pids("X")
+	require.NoError(t, err)
+	require.Len(t, pids, 2)
+	err = l.Signal("X", 200) // there is none
+	for _, pid := range pids {
+		require.ErrorContains(t, err, "to process "+strconv.Itoa(pid)+":")
+	}
+}
+
 func TestAThrottledHostStopsAgainAndAgain(t *testing.T) {
 	l := lab.ForTest(t, lab.Options{})
 	count(t, l, "X")

@@ -58,14 +58,16 @@ func signalIn(pid int, ids map[string]bool, sig syscall.Signal) error {
 }
 
 // signalAll sends sig to every process of the namespaces once, and looks again
-// until there is no new one: what one forks while it is looked for is found too.
+// until there is no new one: what one forks while it is looked for is found too. That one
+// cannot be signalled keeps it from no other.
 func signalAll(ids map[string]bool, sig syscall.Signal) error {
 	const rounds = 100 // a program may fork faster than it can be looked at
 	done := map[int]bool{}
+	var errs []error
 	for range rounds {
 		pids, err := processesIn(ids)
 		if err != nil {
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 		fresh := false
 		for _, pid := range pids {
@@ -73,15 +75,13 @@ func signalAll(ids map[string]bool, sig syscall.Signal) error {
 				continue
 			}
 			done[pid], fresh = true, true
-			if err := signalIn(pid, ids, sig); err != nil {
-				return err
-			}
+			errs = append(errs, signalIn(pid, ids, sig))
 		}
 		if !fresh || sig != syscall.SIGSTOP {
-			return nil
+			return errors.Join(errs...)
 		}
 	}
-	return fmt.Errorf("signal %v: the processes multiply faster than they can be found", sig)
+	return errors.Join(append(errs, fmt.Errorf("signal %v: the processes multiply faster than they can be found", sig))...)
 }
 
 // killAll kills the processes of the namespaces, and returns when none is left.
@@ -92,10 +92,12 @@ func killAll(ids map[string]bool) error {
 		if err != nil || len(pids) == 0 {
 			return err
 		}
+		var errs []error
 		for _, pid := range pids {
-			if err := signalIn(pid, ids, syscall.SIGKILL); err != nil {
-				return err
-			}
+			errs = append(errs, signalIn(pid, ids, syscall.SIGKILL))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
 		}
 		if time.Now().After(end) {
 			return fmt.Errorf("processes %v do not end %v after they were killed", pids, patience)
