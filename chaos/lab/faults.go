@@ -22,8 +22,14 @@ func (l *Lab) setCut(host, network string, cut bool) error {
 		return err
 	}
 	return l.change(func() error {
+		before := c.cut
 		c.cut = cut
-		return c.connect(l.fabric)
+		err := c.connect(l.fabric)
+		if err != nil {
+			c.cut = before
+			_ = c.connect(l.fabric) // what there is of it
+		}
+		return err
 	})
 }
 
@@ -49,8 +55,14 @@ func (l *Lab) SetRate(host, network string, r Rate) error {
 		return fmt.Errorf("lab: %w", err)
 	}
 	return l.change(func() error {
+		before := c.rate
 		c.rate = r
-		return c.shape(l.fabric)
+		err := c.shape(l.fabric)
+		if err != nil {
+			c.rate = before
+			_ = c.shape(l.fabric) // the end that has the new one
+		}
+		return err
 	})
 }
 
