@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -12,6 +13,7 @@ import (
 // An interface is flooded when for 300 ms its foreign traffic is more than four times the
 // usual and more than half of what the interface can carry. The first is learned in 2 s of
 // readings and followed slowly; the second is the most that was ever seen there, unless it was set.
+// An interface that is gone for a minute is forgotten.
 type Flood struct {
 	// Capacity is what interfaces carry one way, in bytes a second, where it is known.
 	Capacity map[string]float64
@@ -30,6 +32,7 @@ type course struct {
 	usual   float64 // foreign
 	learned time.Duration
 	above   time.Duration
+	seen    time.Time // last
 }
 
 // A Verdict is what a Flood says of a reading.
@@ -81,7 +84,7 @@ func (f *Flood) Observe(r Reading) (worst Verdict) {
 			if out {
 				all, foreign = i.Out, i.ForeignOut
 			}
-			v := f.observe(way{i.Name, out}, all, foreign, r.Over)
+			v := f.observe(way{i.Name, out}, all, foreign, r)
 			v.Interface, v.Out = i.Name, out
 			known := worst.Known || v.Known
 			if v.Flooded && !worst.Flooded || v.Flooded == worst.Flooded && v.Foreign > worst.Foreign {
@@ -90,15 +93,17 @@ func (f *Flood) Observe(r Reading) (worst Verdict) {
 			worst.Known = known
 		}
 	}
+	maps.DeleteFunc(f.ways, func(_ way, c *course) bool { return r.At.Sub(c.seen) > floodMemory })
 	return worst
 }
 
-func (f *Flood) observe(w way, all, foreign float64, over time.Duration) Verdict {
-	c := f.ways[w]
+func (f *Flood) observe(w way, all, foreign float64, r Reading) Verdict {
+	over, c := r.Over, f.ways[w]
 	if c == nil {
 		c = &course{}
 		f.ways[w] = c
 	}
+	c.seen = r.At
 	c.most = max(c.most, all)
 	v := Verdict{Foreign: foreign, Usual: c.usual, Capacity: c.most, Known: c.learned >= floodLearn}
 	if set := f.Capacity[w.name]; set > 0 {

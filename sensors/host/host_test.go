@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -281,6 +282,28 @@ func TestFlood(t *testing.T) {
 		require.False(t, v.Flooded, "a link that is known to carry far more")
 	}
 	require.False(t, f.Observe(Reading{Missing: map[Source]error{Traffic: errFirst}}).Known)
+}
+
+func TestAFloodForgetsInterfacesThatAreGone(t *testing.T) {
+	var f Flood
+	at, v := start, Verdict{}
+	observe := func(seconds int, interfaces ...Interface) {
+		for range 10 * seconds {
+			at = at.Add(100 * time.Millisecond)
+			v = f.Observe(Reading{At: at, Over: 100 * time.Millisecond, Interfaces: interfaces})
+		}
+	}
+	stays := Interface{Name: "eth0", ForeignIn: 1e6, In: 1e6}
+	for i := range 300 {
+		observe(1, stays, Interface{Name: fmt.Sprint("veth", i), In: 1e6})
+	}
+	require.Less(t, len(f.ways), 2*65)
+	observe(61, stays)
+	require.Len(t, f.ways, 2)
+	require.True(t, v.Known)
+	observe(50) // it is down for a while
+	observe(1, stays)
+	require.True(t, v.Known)
 }
 
 func FuzzHostFiles(f *testing.F) {
