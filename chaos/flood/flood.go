@@ -39,7 +39,8 @@ const (
 const Path = "/file"
 
 // Serve serves a file of so many bytes at [Path] to those who connect to l, until ctx
-// ends. It closes l.
+// ends. It closes l, and what came through it. That nobody can be accepted for a while, as
+// with too many open files, is waited out; any other error ends it.
 func Serve(ctx context.Context, l net.Listener, bytes int64) error {
 	f, err := file(bytes)
 	if err != nil {
@@ -62,6 +63,7 @@ func Serve(ctx context.Context, l net.Listener, bytes int64) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { s.Close(); close(ended) })
 	err = s.Serve(netutil.LimitListener(l, MostConnections))
+	s.Close() // those that were accepted, too
 	if !stop() {
 		<-ended
 	}

@@ -2,6 +2,8 @@ package flood
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -101,6 +103,42 @@ func TestWhatCannotBeServed(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+// A failing listener accepts one connection, and then waits to fail.
+type failing struct {
+	net.Listener
+	once bool
+	fail chan struct{}
+}
+
+var errNoMore = errors.New("no more")
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.once {
+		<-f.fail
+		return nil, errNoMore
+	}
+	f.once = true
+	return f.Listener.Accept()
+}
+
+func TestWhoCannotAcceptEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &failing{Listener: l, fail: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(t.Context(), f, MostBytes) }()
+	resp, err := http.Get("http://" + l.Addr().String() + Path)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	close(f.fail)
+	require.ErrorIs(t, <-ended, errNoMore)
+	n, err := io.Copy(io.Discard, resp.Body)
+	require.Error(t, err, "the rest of the file came, too")
+	require.Less(t, n, int64(MostBytes))
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 func TestApacheAndAB(t *testing.T) {
