@@ -157,15 +157,19 @@ func (ts *types) structure(n *node, path string) error {
 	if n.t.PkgPath() == "sync" {
 		return ts.refused(path, n.t, "tag its field `mpiv:\"-\"`, and make it anew before the state is restored")
 	}
+	for f := range n.t.Fields() { // before anything else is refused
+		tag, tagged := f.Tag.Lookup("mpiv")
+		if drops := strings.HasPrefix(tag, "drop="); tagged && tag != "-" && !(drops && f.Name == "_") {
+			return fmt.Errorf("%w: field %s.%s has `mpiv:%q`; there is `mpiv:\"-\"`, and `mpiv:\"drop=name,name\"` on a field called _", ErrTag, path, f.Name, tag)
+		}
+	}
 	for f := range n.t.Fields() {
 		tag, tagged := f.Tag.Lookup("mpiv")
 		names, drops := strings.CutPrefix(tag, "drop=")
 		switch {
-		case tagged && f.Name == "_" && drops:
+		case drops: // it is called _
 			n.drop = append(n.drop, strings.Split(names, ",")...)
 			continue
-		case tagged && tag != "-":
-			return fmt.Errorf("field %s.%s: tag `mpiv:%q`; there is `mpiv:\"-\"`, and `mpiv:\"drop=name,name\"` on a field called _", path, f.Name, tag)
 		case tagged, f.Name == "_", isLock(f.Type), ts.object && !sent(f):
 			continue
 		}

@@ -3,6 +3,7 @@ package migrate
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -24,7 +25,8 @@ import (
 //
 // What a type's own methods lay out must hang on the value alone, too.
 //
-// The error is [ErrType], which says what cannot travel and where, or [ErrValue].
+// The error is [ErrType], which says what cannot travel and where, and is [ErrTag] too if that is
+// for a tag, or [ErrValue].
 // Several goroutines may call Encode at once, if nothing changes *ptr meanwhile.
 func Encode(ptr any) ([]byte, error) {
 	p, err := address(ptr)
@@ -40,8 +42,8 @@ func Encode(ptr any) ([]byte, error) {
 
 // Decode makes *ptr hold what Encode has laid out. Types fit as those of state do:
 // see "Newer builds". The error is [ErrMismatch] if another type came than that of
-// *ptr, [ErrValue] if what came does not please a type's own method, and
-// [ErrMalformed] if b is no object; what *ptr holds is undefined then.
+// *ptr, [ErrTag] if *ptr has a tag that there is not, [ErrValue] if what came does not please
+// a type's own method, and [ErrMalformed] if b is no object; what *ptr holds is undefined then.
 //
 // Afterwards nothing in *ptr has memory of b. That may be anybody's bytes: memory is
 // set aside for what is in them only, which is a small multiple of their length times
@@ -122,6 +124,9 @@ func newShape(t reflect.Type, foreign bool) *shape {
 
 // match is the reader for objects whose manifest is m, and has that length.
 func (s *shape) match(m *manifest, length int) (*reader, error) {
+	if errors.Is(s.err, ErrTag) {
+		return nil, s.err
+	}
 	if s.err != nil { // nobody sends such objects
 		return nil, &stranger{m.typeString(m.vars[0].typ), s.t, nil}
 	}

@@ -318,8 +318,12 @@ func TestObjectsThatAreRefused(t *testing.T) {
 	type loose struct{ V any }
 	type chans struct{ C []chan int }
 	type tagged struct {
+		V any
 		A int `mpiv:"maybe"`
 	}
+	came, err := Encode(new(struct{ A int }))
+	require.NoError(t, err)
+	require.ErrorIs(t, Decode(came, new(tagged)), ErrTag)
 	for _, c := range []struct {
 		name string
 		ptr  any
@@ -334,7 +338,7 @@ func TestObjectsThatAreRefused(t *testing.T) {
 		{"a lock of another kind", new(struct{ Once sync.Once }), ".Once: sync.Once"},
 		{"keys that are pointers", new(map[*int]int), "type cannot travel: map[*int]int"},
 		{"elements that take memory and no bytes", new([]spaced), "type cannot travel: []migrate.spaced"},
-		{"a tag that there is not", new(tagged), `field tagged.A: tag`},
+		{"a tag that there is not", new(tagged), "unknown tag: field tagged.A has `mpiv:\"maybe\"`; there is `mpiv:\"-\"`, and"},
 		{"no pointer", 5, "pass the address of the value, not int"},
 		{"nothing", nil, "pass the address of the value, not <nil>"},
 		{"a nil pointer", (*int)(nil), "pass the address of the value, not *int"},

@@ -53,6 +53,8 @@ var (
 	ErrName = errors.New("not a usable name")
 	// ErrType says that something in a type cannot travel.
 	ErrType = errors.New("type cannot travel")
+	// ErrTag says that a field has a tag that there is not. It comes with ErrType.
+	ErrTag = errors.New("unknown tag")
 	// ErrShared says that two things overlap in memory and would not do so
 	// after the journey.
 	ErrShared = errors.New("memory is shared")

@@ -252,7 +252,7 @@ func TestProtectRefuses(t *testing.T) {
 		{"keys that hold themselves", new(keyed), "keys that hold pointers"},
 		{"a tag that is none", new(struct {
 			a int `mpiv:"skip"`
-		}), `field x.a: tag`},
+		}), `unknown tag: field x.a has`},
 		{"a value", 3, "pass the address of the variable, not int"},
 		{"nil", nil, "pass the address"},
 		{"a nil pointer", (*int)(nil), "pass the address"},

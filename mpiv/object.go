@@ -18,7 +18,7 @@ import (
 var ErrObject = errors.New("value cannot be encoded or decoded")
 
 // byGob is the first byte of objects that encoding/gob has laid out, as package migrate
-// refuses their type. What migrate lays out never begins with it. The length and the name
+// refuses their type, and not for a tag that is misspelt. What migrate lays out never begins with it. The length and the name
 // of the type follow, and then what gob wrote: nothing if the value is nil.
 const byGob = 0
 
@@ -29,7 +29,7 @@ var errNoObject = errors.New("what came is no object")
 // gob's hang on what the process has done before, so it has only what migrate refuses.
 func encode[V any](v V) ([]byte, error) {
 	b, err := migrate.Encode(&v)
-	if errors.Is(err, migrate.ErrType) {
+	if errors.Is(err, migrate.ErrType) && !errors.Is(err, migrate.ErrTag) {
 		b, err = encodeByGob(&v, err)
 	}
 	if err != nil {
@@ -117,8 +117,9 @@ func decodeByGob[V any](b []byte, v *V) error {
 //
 // A type with interfaces in it goes by encoding/gob and its rules, as do the few others that
 // migrate refuses: what is in an interface needs gob.Register, the tag counts for nothing, and
-// an embedded struct is left out if its type is not exported. At level crashes use none of them:
-// their bytes may differ in another life of the rank, which ends the job as not deterministic.
+// an embedded struct is left out if its type is not exported. A tag `mpiv:` that says anything
+// else is an error. At level crashes use no such types: their bytes may differ in another life of
+// the rank, which ends the job as not deterministic.
 func SendObj[V any](ctx context.Context, c *Comm, v V, to, tag int) error {
 	b, err := encode(v)
 	if err != nil {

@@ -65,6 +65,10 @@ type loose struct{ V any }
 
 type secret struct{ N int } // not registered
 
+type misspelt struct {
+	N int `mpiv:"_"`
+}
+
 // What migrate refuses goes by gob, nil too, and comes whole.
 func TestObjectsByGob(t *testing.T) {
 	n := 7
@@ -172,6 +176,11 @@ func TestWhatIsWrongWithAnObject(t *testing.T) {
 		{"a channel", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "SendObj on world, rank 0, peer 1, tag 3 (object_test.go:", "envelope"},
 		{"a channel, by its type", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, make(chan int), 1, 3) }, none, "type cannot travel: chan int; ", "state"},
 		{"an interface, of what gob does not know", sendAny(secret{1}), none, "type cannot travel: loose.V: interface {}; gob: type not registered for interface: mpiv.secret", "state"},
+		{"a tag that there is not", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, misspelt{}, 1, 3) }, none, "field misspelt.N has `mpiv:\"_\"`; there is `mpiv:\"-\"`", "state"},
+		{"a tag that there is not, at the receiver", func(ctx context.Context, c *Comm) error { return SendObj(ctx, c, struct{ N int }{1}, 1, 3) }, func(ctx context.Context, c *Comm) error {
+			_, _, err := RecvObj[misspelt](ctx, c, 0, 3)
+			return err
+		}, "field misspelt.N has `mpiv:\"_\"`; there is `mpiv:\"-\"`", "came"},
 		{"another type", send, recv, "value cannot be encoded or decoded: string came, int was asked for", "variable"},
 		{"another type, of an object", send, recv, "RecvObj on world, rank 1, peer 0, tag 3 (object_test.go:", "was it sent with SendObj?"},
 		{"another type, by gob", sendAny("text"), recv, "mpiv.loose came, int was asked for; gob: ", "was it sent with SendObj?"},
