@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -257,6 +258,16 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	require.Contains(t, out.String(), "late\n")
 	require.Contains(t, errs.String(), "exited with code 4")
 	require.Empty(t, Ended(j.Name), "it is shown once")
+}
+
+func TestADirectoryThatIsNoText(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 3, 0)
+	j.Dir = filepath.Join(t.TempDir(), "b\xfccher")
+	require.NoError(t, os.Mkdir(j.Dir, 0o777))
+	j.Programs = []Program{{Ranks: 3, Path: "sh", Args: []string{"-c", "pwd"}}}
+	_, _, code := outliving(t, j, out, errs)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	require.Equal(t, []string{j.Dir}, slices.Compact(strings.Fields(out.String())))
 }
 
 // What is typed, and what is printed, goes on when another head leads: no byte is lost, and

@@ -54,11 +54,15 @@ func TestArgumentsThatAreNoText(t *testing.T) {
 	j.Hosts = append([]Host{{Name: "here", Here: true, Slots: 1}}, j.Hosts...)
 	p := &j.Programs[0]
 	p.Args, p.Env = append(p.Args, "caf\xe9"), append(p.Env, "WORD=\xff")
+	j.Dir, j.Events = filepath.Join(t.TempDir(), "b\xfccher"), filepath.Join(t.TempDir(), "\xff.jsonl")
+	require.NoError(t, os.Mkdir(j.Dir, 0o777))
 	text, err := json.Marshal(j.portable()) // as where the job outlives its head
 	require.NoError(t, err)
 	var again Job
 	require.NoError(t, json.Unmarshal(text, &again))
 	require.Equal(t, j.Programs, again.Programs)
+	require.Equal(t, j.Dir, again.Dir)
+	require.Equal(t, j.Events, again.Events)
 	require.Zero(t, runJob(t, j), "%s", errs)
 	require.Equal(t, strings.Repeat(" 63 61 66 e9 ff\n", 2), out.String())
 }

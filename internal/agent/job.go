@@ -83,6 +83,28 @@ type Job struct {
 	helloLate time.Duration
 }
 
+// MarshalJSON and UnmarshalJSON keep names of files that are no text.
+func (j Job) MarshalJSON() ([]byte, error) {
+	type job Job // without these methods
+	return json.Marshal(job(j.words(control.Spell)))
+}
+
+func (j *Job) UnmarshalJSON(b []byte) error {
+	type job Job
+	err := json.Unmarshal(b, (*job)(j))
+	*j = j.words(control.Word)
+	return err
+}
+
+// words is j with f of all names of files, and of commands.
+func (j Job) words(f func(string) string) Job {
+	for _, name := range []*string{&j.Dir, &j.ContractsFile, &j.Targets, &j.Events, &j.Trace, &j.OutputDir, &j.ChaosHistory, &j.Runtime} {
+		*name = f(*name)
+	}
+	j.Guard, j.Launch.Command, j.Launch.Mpivrun = control.Each(j.Guard, f), control.Each(j.Launch.Command, f), f(j.Launch.Mpivrun)
+	return j
+}
+
 // A Program is one executable and its ranks, which follow those of the Program
 // before it.
 type Program struct {
