@@ -88,23 +88,9 @@ func (s *series) allreduceBytes(in, out []byte, elem, n int, r *reduction) error
 }
 
 // allreduceTwo: short data of two ranks, which both combine.
-func (s *series) allreduceTwo(in, out []byte, r *reduction) (err error) {
-	into := out
-	if same(in, out) {
-		room := takeScratch(len(in))
-		defer room.freeUnless(&err)
-		into = room.b
-	}
+func (s *series) allreduceTwo(in, out []byte, r *reduction) error {
 	peer := 1 - s.c.rank
-	if err := s.sendrecv(in, peer, into, peer); err != nil {
-		return err
-	}
-	if s.c.rank == 0 {
-		r.combine(out, in, into)
-	} else {
-		r.combine(out, into, in)
-	}
-	return nil
+	return s.combineTwo(in, out, r, func(theirs []byte) error { return s.sendrecv(in, peer, theirs, peer) })
 }
 
 func (f *folding) allreduceShort(in, out []byte) (err error) {

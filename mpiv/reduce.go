@@ -53,6 +53,9 @@ func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int
 	if s.c.rank != root {
 		out = nil
 	}
+	if s.c.size == 2 && s.small(in) {
+		return s.reduceTwo(in, out, r, root)
+	}
 	f := s.folding(r, elem, n, root)
 	switch {
 	case s.c.size == 1:
@@ -68,6 +71,34 @@ func (s *series) reduceBytes(in, out []byte, elem, n int, r *reduction, root int
 		return f.reduceLong(in, out)
 	}
 	return f.reduceShort(in, out)
+}
+
+// reduceTwo: short data of two ranks, which root combines.
+func (s *series) reduceTwo(in, out []byte, r *reduction, root int) error {
+	peer := 1 - s.c.rank
+	if s.c.rank != root {
+		return s.send(in, peer)
+	}
+	return s.combineTwo(in, out, r, func(theirs []byte) error { return s.recv(theirs, peer) })
+}
+
+// combineTwo leaves in combined with that of the other of two ranks in out; receive has it in theirs.
+func (s *series) combineTwo(in, out []byte, r *reduction, receive func(theirs []byte) error) (err error) {
+	theirs := out
+	if same(in, out) {
+		room := takeScratch(len(in))
+		defer room.freeUnless(&err)
+		theirs = room.b
+	}
+	if err := receive(theirs); err != nil {
+		return err
+	}
+	if s.c.rank == 0 {
+		r.combine(out, in, theirs)
+	} else {
+		r.combine(out, theirs, in)
+	}
+	return nil
 }
 
 // reduces is usable for a reduction.
