@@ -124,6 +124,13 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 // may have it in their caches, and what was just written to b they cannot.
 func (s *series) allgatherBlocks(in, b []byte, l *layout) error {
 	switch size := s.c.size; {
+	case size == 2:
+		peer := 1 - s.c.rank
+		if err := s.sendrecv(in, peer, l.of(b, peer), peer); err != nil {
+			return err
+		}
+		l.put(b, s.c.rank, in)
+		return nil
 	case s.central(len(b)), s.centralShared(len(b) / size):
 		l.put(b, s.c.rank, in)
 		if err := s.reportTo(0, in, func(i int) []byte { return l.of(b, i) }); err != nil {
