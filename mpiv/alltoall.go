@@ -124,21 +124,7 @@ func (s *series) alltoallPairs(in, out []byte, from, to *layout) error {
 	size, rank := s.c.size, s.c.rank
 	if size == 1 || from.counts == nil && s.small(from.of(in, 0)) {
 		copy(to.of(out, rank), from.of(in, rank))
-		var later []pending // sends that wait for their receivers: they may be at the same
-		for d := 1; d < size; d++ {
-			if peer := s.at(rank + d); !s.trySend(from.of(in, peer), peer) {
-				later = append(later, pending{r: s.isend(from.of(in, peer), peer), peer: peer})
-			}
-		}
-		err := s.collect(func(i int) []byte { return to.of(out, i) })
-		for _, p := range later {
-			if err == nil {
-				err = s.sent(p.r, p.peer)
-			} else {
-				s.drop(p.r)
-			}
-		}
-		return err
+		return s.exchangeShort(func(i int) []byte { return from.of(in, i) }, func(i int) []byte { return to.of(out, i) })
 	}
 	const batch = windowLen / 2
 	w := window{s: *s}

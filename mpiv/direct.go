@@ -140,31 +140,39 @@ func (s *series) exchange(out, in *parts) error {
 			short = short && s.small(out[i]) && s.small(in[i])
 		}
 	}
-	sent := 0
 	if short {
-		// What goes at once needs no receive that was posted before.
-		for sent < s.c.size-1 {
-			to := s.at(s.c.rank + sent + 1)
-			if !s.trySend(out[to], to) {
-				break
-			}
-			sent++
-		}
-		if sent == s.c.size-1 {
-			return s.collect(func(i int) []byte { return in[i] })
-		}
+		return s.exchangeShort(func(i int) []byte { return out[i] }, func(i int) []byte { return in[i] })
 	}
 	if most > 1 {
 		var recvs, sends [sharedRanks * maxPieces]engine.Request
-		return s.exchangeBy(out, in, sent, recvs[:], sends[:])
+		return s.exchangeBy(out, in, recvs[:], sends[:])
 	}
 	var recvs, sends [sharedRanks]engine.Request
-	return s.exchangeBy(out, in, sent, recvs[:], sends[:])
+	return s.exchangeBy(out, in, recvs[:], sends[:])
 }
 
-// exchangeBy is exchange where so many were sent their parts already, with room for the
-// requests that it needs.
-func (s *series) exchangeBy(out, in *parts, sent int, recvs, sends []engine.Request) (err error) {
+// exchangeShort sends out(i), which is short, to each other rank i and receives in(i) from it. What goes
+// at once needs no receive that was posted before.
+func (s *series) exchangeShort(out, in func(i int) []byte) error {
+	var later []pending // sends that wait for their receivers: they may be at the same
+	for d := 1; d < s.c.size; d++ {
+		if to := s.at(s.c.rank + d); !s.trySend(out(to), to) {
+			later = append(later, pending{r: s.isend(out(to), to), peer: to})
+		}
+	}
+	err := s.collect(in)
+	for _, p := range later {
+		if err == nil {
+			err = s.sent(p.r, p.peer)
+		} else {
+			s.drop(p.r)
+		}
+	}
+	return err
+}
+
+// exchangeBy is exchange with room for the requests that it needs.
+func (s *series) exchangeBy(out, in *parts, recvs, sends []engine.Request) (err error) {
 	size, rank := s.c.size, s.c.rank
 	at := 0
 	for d := 1; d < size; d++ {
@@ -175,7 +183,7 @@ func (s *series) exchangeBy(out, in *parts, sent int, recvs, sends []engine.Requ
 		}
 	}
 	at = 0
-	for d := sent + 1; d < size; d++ {
+	for d := 1; d < size; d++ {
 		to := s.at(rank + d)
 		for i := range pieces(out[to]) {
 			switch b := piece(out[to], i); {
@@ -201,7 +209,7 @@ func (s *series) exchangeBy(out, in *parts, sent int, recvs, sends []engine.Requ
 		}
 	}
 	at = 0
-	for d := sent + 1; d < size; d++ {
+	for d := 1; d < size; d++ {
 		to := s.at(rank + d)
 		for range pieces(out[to]) {
 			if err == nil {
