@@ -2,17 +2,17 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/trace"
+	"github.com/mpiv/mpiv/internal/whole"
 )
 
 const traceUsage = "say mpivrun trace --for SECONDS [-o FILE] [JOB]"
@@ -59,28 +59,13 @@ func traceFor(ctx context.Context, w io.Writer, args []string) error {
 	if file == "" {
 		file = j.Name + ".trace.json"
 	}
-	// What is there stays if there is no trace. CreateTemp would keep it from all others.
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(file), ".trace-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	var s trace.Summary
+	err = whole.Write(file, 0o666, func(f *os.File) (err error) { // what is there stays if there is no trace
+		s, err = agent.Trace(ctx, j.Dir, d, f)
+		return err
+	})
 	if why, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("the trace cannot be written to %s: %w", file, why.Err)
-	}
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if old, was := os.Stat(file); was == nil {
-		err = f.Chmod(old.Mode().Perm()) // for whom it was
-	}
-	if err != nil {
-		f.Close()
-		return err
-	}
-	s, err := agent.Trace(ctx, j.Dir, d, f)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/adapt"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/whole"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/topology"
@@ -132,24 +132,7 @@ func (a *Agent) storeContracts() {
 	if a.contracts == nil || a.job.ContractsFile == "" {
 		return
 	}
-	path := a.job.ContractsFile
-	if leads, err := filepath.EvalSymlinks(path); err == nil {
-		path = leads // a link stays one
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".contracts-*")
-	if err == nil {
-		err = a.contracts.Contract().Store(f)
-		if old, was := os.Stat(path); was == nil {
-			err = errors.Join(err, f.Chmod(old.Mode().Perm())) // for whom it was
-		}
-		err = errors.Join(err, f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), path)
-		}
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}
+	err := whole.Write(a.job.ContractsFile, 0o600, func(f *os.File) error { return a.contracts.Contract().Store(f) })
 	if err != nil {
 		a.warn("--contracts-file %s: %v", a.job.ContractsFile, err)
 	}

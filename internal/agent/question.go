@@ -79,7 +79,11 @@ func (a *Agent) serveQuestion(c *net.UnixConn) {
 		default:
 		}
 	}
-	json.NewEncoder(c).Encode(ans)
+	text, err := json.Marshal(ans)
+	if err != nil {
+		text, _ = json.Marshal(Answer{Error: "the answer cannot be told: " + err.Error()})
+	}
+	c.Write(append(text, '\n'))
 }
 
 // time is what the question may take. A move waits for a safe point, and who adds a host

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
+
+	"github.com/mpiv/mpiv/internal/whole"
 )
 
 // A group is an element of Prometheus' file_sd format.
@@ -24,21 +25,10 @@ func WriteTargets(path string, targets []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("write the targets for Prometheus: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(text, '\n'))
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
+	err = whole.Write(path, 0o644, func(f *os.File) error {
+		_, err := f.Write(append(text, '\n'))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("write the targets for Prometheus: %w", err)
 	}
