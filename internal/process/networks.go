@@ -62,6 +62,7 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 				closeAll(networks)
 				return nil, err
 			}
+			p.shared = d
 			networks = append(networks, fabric.Network{Class: topology.SameHost, Endpoint: rdma.New(d)})
 			continue
 		}

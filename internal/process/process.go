@@ -26,6 +26,7 @@ import (
 	"github.com/mpiv/mpiv/internal/witness"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/rdma/shm"
 )
 
 // ErrStopped is why calls fail after the agent has ended the job.
@@ -49,6 +50,7 @@ type Process struct {
 	spill    *spill.Spill // nil where the log has no use for it
 	fabric   *fabric.Fabric
 	networks []fabric.Network
+	shared   *shm.Domain // of networks; nil: it is not one
 	began    time.Time
 	watches  chan control.Watch // that the agent wants
 
@@ -176,6 +178,9 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		}
 	}
 	cfg.Crowded, cfg.Shared = began(s.Processes[:s.Ranked])
+	if cfg.Crowded && p.shared != nil {
+		p.shared.Crowd()
+	}
 	cfg.Shared = cfg.Shared && networks[0].Endpoint.Addr().Network() == "shm"
 	addrs := make([][]fabric.Addr, len(s.Processes))
 	for i, q := range s.Processes {

@@ -171,7 +171,7 @@ func (q *QueuePair) write(a *access, there uint64, part []byte) error {
 // shares tells whether to share a read of n bytes. A peer that reads from here
 // too has enough to do.
 func (q *QueuePair) shares(n int) bool {
-	return (n >= sharedMany || n >= sharedRead && len(q.posted) == 1) && !q.regions.any()
+	return (n >= sharedMany || n >= sharedRead && len(q.posted) == 1) && !q.regions.any() && !q.domain.crowded.Load()
 }
 
 // share opens a transfer for a, if there is one to be had. Close either waits for this and

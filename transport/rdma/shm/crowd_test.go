@@ -1,0 +1,40 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/transport/rdma"
+)
+
+func TestWhereCoresAreSharedAReaderCopiesAlone(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		q, peer, _ := alone(t)
+		if crowded {
+			q.domain.Crowd()
+		}
+		from, into := make([]byte, 2*pollBytes), make([]byte, 2*pollBytes)
+		for i := range from {
+			from[i] = byte(i * 7)
+		}
+		remote := &regionTable{}
+		remote.init(&peer[1].grants)
+		key, ok := remote.register(from, rdma.RemoteRead)
+		require.True(t, ok)
+		require.NoError(t, q.PostRead(into, key, 9))
+		in := &discard{t: t}
+		_, err := q.PollCQ(in)
+		require.NoError(t, err)
+		require.Empty(t, in.pulled, "a PollCQ copies without bound")
+		require.Equal(t, crowded, peer[1].active.Load() == 0, "whether its peer is to copy nothing")
+		for len(in.pulled) == 0 {
+			_, err := q.PollCQ(in)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []error{nil}, in.pulled)
+		require.Equal(t, from, into)
+	}
+}
