@@ -17,6 +17,7 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 		o.choice = b.choices.posts
 	}
 	b.mu.Unlock()
+	b.e.tasks.Add(1)
 	id := callID{m.Context, m.Tag}
 	if o.choice != 0 {
 		b.turns.begin(id, o.choice)
@@ -29,6 +30,7 @@ func (t Task) Finish(err error) {
 	if t.op.choice != 0 {
 		t.op.box.turns.end(t.op.box, t.id)
 	}
+	t.op.box.e.tasks.Add(-1)
 	t.op.err = err
 	t.op.finish()
 }

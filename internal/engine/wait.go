@@ -175,19 +175,20 @@ func (s *spin) look(now time.Time) outcome {
 func (e *Engine) pause(s *spin, polling bool) outcome {
 	s.polls++
 	crowded := e.spin.yieldOS || e.crowded.Load()
+	others := e.spin.yieldGo || e.tasks.Load() > 0 // goroutines that wait, or have something to send
 	if !crowded && s.polls > quickPolls {
 		release.Pause()
 	}
 	switch {
 	case crowded:
-		if e.spin.yieldGo {
+		if others {
 			runtime.Gosched()
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 		if s.polls&3 != 0 {
 			return goesOn
 		}
-	case e.spin.yieldGo:
+	case others:
 		runtime.Gosched()
 		if s.polls&3 != 0 {
 			return goesOn
