@@ -22,14 +22,13 @@ func (s *series) barrier() error {
 		return err
 	}
 	if s.c.size == 3 {
-		var nothing parts
-		return s.exchange(&nothing, &nothing)
+		return s.exchangeShort(nothing, nothing)
 	}
 	// Four could as well: 6.3 µs instead of 8.1 where they share two cores (EPYC, mpivbench). But
 	// who reports to a rank and then receives from it, as from a root, finds it ahead: a Bcast
 	// after each Barrier takes 0.4 µs instead of 3.8, and both together slightly less.
 	if s.central(0) || s.c.size == 4 && s.c.box.Engine().Crowded() {
-		if err := s.reportTo(0, nil, func(int) []byte { return nil }); err != nil {
+		if err := s.reportTo(0, nil, nothing); err != nil {
 			return err
 		}
 		return s.bcastDirect(nil, 0)
@@ -42,3 +41,6 @@ func (s *series) barrier() error {
 	}
 	return nil
 }
+
+// nothing is what ranks tell each other in a barrier.
+func nothing(int) []byte { return nil }

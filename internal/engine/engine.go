@@ -199,12 +199,12 @@ type Engine struct {
 	dozing  atomic.Bool // watch does not tick
 	closed  atomic.Bool
 	dials   atomic.Int32 // links that are being dialed
+	tasks   atomic.Int32 // under way
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
-	assisted  atomic.Bool  // a connection needs cores to move bytes: nobody polls for long
-	crowded   atomic.Bool  // a polling caller has lost its core to others,
-	tasks     atomic.Int32 // under way
-	crowdedAt time.Time    // at this time; guarded by polling
+	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long
+	crowded   atomic.Bool // a polling caller has lost its core to others,
+	crowdedAt time.Time   // at this time; guarded by polling
 
 	flushDue   atomic.Bool // flushTimer runs
 	flushTimer *time.Timer // has watch send what Isend held back and nobody else has sent

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/mpiv/mpiv/transport/rdma"
 )
 
 func TestWhereCoresAreSharedAReaderCopiesAlone(t *testing.T) {
@@ -16,15 +14,7 @@ func TestWhereCoresAreSharedAReaderCopiesAlone(t *testing.T) {
 		if crowded {
 			q.domain.Crowd()
 		}
-		from, into := make([]byte, 2*pollBytes), make([]byte, 2*pollBytes)
-		for i := range from {
-			from[i] = byte(i * 7)
-		}
-		remote := &regionTable{}
-		remote.init(&peer[1].grants)
-		key, ok := remote.register(from, rdma.RemoteRead)
-		require.True(t, ok)
-		require.NoError(t, q.PostRead(into, key, 9))
+		from, into := postRead(t, q, peer, 2*pollBytes)
 		in := &discard{t: t}
 		_, err := q.PollCQ(in)
 		require.NoError(t, err)

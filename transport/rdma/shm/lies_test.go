@@ -167,9 +167,9 @@ func TestHelpCopiesOnlyWhatIsRegistered(t *testing.T) {
 	}
 }
 
-func TestAReadWaitsForTheChunksOfItsHelper(t *testing.T) {
-	q, peer, _ := alone(t)
-	from, into := make([]byte, sharedRead+1), make([]byte, sharedRead+1)
+// postRead posts a read of n bytes that the peer has registered.
+func postRead(t *testing.T, q *QueuePair, peer *directions, n int) (from, into []byte) {
+	from, into = make([]byte, n), make([]byte, n)
 	for i := range from {
 		from[i] = byte(i * 7)
 	}
@@ -178,6 +178,12 @@ func TestAReadWaitsForTheChunksOfItsHelper(t *testing.T) {
 	key, ok := remote.register(from, rdma.RemoteRead)
 	require.True(t, ok)
 	require.NoError(t, q.PostRead(into, key, 9))
+	return from, into
+}
+
+func TestAReadWaitsForTheChunksOfItsHelper(t *testing.T) {
+	q, peer, _ := alone(t)
+	from, into := postRead(t, q, peer, sharedRead+1)
 	q.share(&q.posted[0])
 	x := &peer[1].transfers[0]
 	off, n, ok := x.claim(x.cursor.Load(), uint64(len(from)))
