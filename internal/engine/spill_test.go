@@ -55,7 +55,10 @@ func TestSendersWaitForASnapshotWhenTheLogIsFull(t *testing.T) {
 	for name, listen := range networks {
 		for _, size := range []int{100, 20 << 10, 300 << 10} {
 			t.Run(fmt.Sprintf("%s, %d bytes", name, size), func(t *testing.T) {
-				const most = 8 << 20
+				most := 8 << 20
+				if testing.Short() {
+					most = 1 << 20
+				}
 				spill := &scraps{left: most}
 				asked := make(chan struct{}, 1000)
 				cfg := engine.Config{Keep: true, Replay: true, LogBytes: 1 << 20, Spill: spill, Save: func(topology.Rank, topology.Rank, int) { asked <- struct{}{} }}

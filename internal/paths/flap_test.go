@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/seeds"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -50,7 +51,7 @@ func (j *joins) see(using int) {
 // back to it as rarely as the pauses of one path allow: after 1, 2, 4, 8, 16, 32 s.
 func TestANetworkThatFlapsIsLeftAlone(t *testing.T) {
 	most := 0
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	seeds.Each(t, usual, func(seed uint64) {
 		w := newFlapping(seed)
 		seen := joins{last: -1}
 		next, silent := w.start.Add(time.Second), false
@@ -65,17 +66,17 @@ func TestANetworkThatFlapsIsLeftAlone(t *testing.T) {
 		}))
 		most = max(most, seen.count)
 		if seen.count < 3 || seen.count > 7 {
-			t.Errorf("it went back to the network that flaps %d times in a minute, want 3 to 7\n"+
-				"replay: go test ./internal/paths -run Flaps -seed %d -seeds 1", seen.count, seed)
+			t.Errorf("it went back to the network that flaps %d times in a minute, want 3 to 7\n%s",
+				seen.count, seeds.Replay("./internal/paths", t.Name(), seed))
 		}
-	}
+	})
 	t.Logf("at most %d times", most)
 }
 
 // TestAPathThatBreaksByItselfLeavesTheOthers: where only TCP over the best network
 // breaks, again and again, the pair stays on that network.
 func TestAPathThatBreaksByItselfLeavesTheOthers(t *testing.T) {
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	seeds.Each(t, usual, func(seed uint64) {
 		w := newFlapping(seed)
 		breaks, away := 0, 0
 		next := w.start.Add(time.Second)
@@ -94,10 +95,10 @@ func TestAPathThatBreaksByItselfLeavesTheOthers(t *testing.T) {
 			}
 		}))
 		if away > 0 || breaks < 3 || breaks > 8 {
-			t.Errorf("%d ms on the other network, %d breaks: want none, and 3 to 8\n"+
-				"replay: go test ./internal/paths -run Breaks -seed %d -seeds 1", away, breaks, seed)
+			t.Errorf("%d ms on the other network, %d breaks: want none, and 3 to 8\n%s",
+				away, breaks, seeds.Replay("./internal/paths", t.Name(), seed))
 		}
-	}
+	})
 }
 
 func TestWhatAnErrorSaysOfTheNetwork(t *testing.T) {

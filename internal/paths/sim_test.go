@@ -2,7 +2,6 @@ package paths
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,29 +9,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/seeds"
 	"github.com/mpiv/mpiv/topology"
 )
 
-var (
-	seeds = flag.Int("seeds", 8, "how many seeds to run")
-	first = flag.Uint64("seed", 1, "the first seed")
-)
+// usual is how many seeds the tests here run.
+const usual = 8
 
 // TestRandomFaults runs the two ends of a pair over paths that are cut, silenced,
 // slowed and healed at random, and some of which they are told to avoid.
 func TestRandomFaults(t *testing.T) {
 	var sum tally
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	n := seeds.Each(t, usual, func(seed uint64) {
 		for _, calm := range []bool{true, false} {
 			w := newFaulty(seed, calm)
 			if err := w.run(); err != nil {
-				t.Fatalf("seed %d, calm %v, at %v: %v\nreplay: go test ./internal/paths -run TestRandomFaults -seed %d -seeds 1",
-					seed, calm, w.now.Sub(w.start), err, seed)
+				t.Fatalf("seed %d, calm %v, at %v: %v\n%s",
+					seed, calm, w.now.Sub(w.start), err, seeds.Replay("./internal/paths", "TestRandomFaults", seed))
 			}
 			sum.add(w.tally)
 		}
-	}
+	})
 	t.Logf("%+v", sum)
+	if n < usual {
+		return
+	}
 	require.Positive(t, sum.breaks)
 	require.Positive(t, sum.stalls)
 	require.Positive(t, sum.rejoins)

@@ -10,21 +10,24 @@ import (
 )
 
 var (
-	count = flag.Int("seeds", 0, "how many seeds to run. Zero means as many as each test wants.")
+	count = flag.Int("seeds", 0, "how many seeds to run. Zero means as many as each test wants, with -short a tenth.")
 	first = flag.Uint64("seed", 1, "the first seed")
 )
 
 // progressEvery is how often a test that is run with -v says how far it is.
 const progressEvery = 30 * time.Second
 
-// Each calls f with one seed after another, usual of them unless -seeds says otherwise,
-// and returns how many there were. A test that checks what has happened in all of them
+// Each calls f with one seed after another, usual of them, or with -short a tenth, unless
+// -seeds says otherwise, and returns how many there were. A test that checks what has happened in all of them
 // does so only if there were as many as usual. A failure is to name [Replay].
 func Each(t *testing.T, usual int, f func(seed uint64)) int {
 	t.Helper()
 	n := *count
 	if n <= 0 {
 		n = usual
+		if testing.Short() {
+			n = max(1, usual/10)
+		}
 	}
 	began := time.Now()
 	told := began

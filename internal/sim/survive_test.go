@@ -10,12 +10,9 @@ import (
 	"github.com/mpiv/mpiv/internal/seeds"
 )
 
-// levels runs jobs at each level, from so many seeds or a tenth of them, and has check look at
-// what happened if that is much.
+// levels runs jobs at each level, usually from so many seeds, and has check look at what
+// happened if that is much.
 func levels(t *testing.T, usual int, run func(seed uint64, level Level, tally *SurviveTally) error, check func(t *testing.T, level Level, n int, tally SurviveTally)) {
-	if testing.Short() {
-		usual /= 10
-	}
 	for name, level := range map[string]Level{"Moves": Moves, "Crashes": Crashes} {
 		t.Run(name, func(t *testing.T) {
 			var tally SurviveTally

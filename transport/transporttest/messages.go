@@ -89,7 +89,10 @@ func messages(rng *rand.Rand, n, longest int, bulk func(i int) bool) []transport
 
 func testOrder(t *testing.T, s *setup) {
 	a, b := s.pair(t)
-	const n = 2000
+	n := 2000
+	if testing.Short() {
+		n = 400
+	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	no := func(int) bool { return false }
 	there := &sender{conn: a, msgs: messages(rng, n, a.MaxBody(), no)}
