@@ -34,6 +34,9 @@
  *   scatter     any    1 .. 1048576   1000   200     10       Avg Latency(us)
  *   allgather   any    1 .. 1048576   1000   200     10       Avg Latency(us)
  *   alltoall    any    1 .. 1048576   1000   200     10       Avg Latency(us)
+ *   ibarrier    any    none           1000   200     -        Avg Latency(us), Remainder(us)
+ *   iallreduce  any    4 .. 1048576   1000   200     10       Avg Latency(us), Remainder(us)
+ *   ialltoall   any    1 .. 1048576   1000   200     10       Avg Latency(us), Remainder(us)
  *   init        any    none           -      -       -        none
  *
  * Output, on rank 0's standard output only:
@@ -45,8 +48,8 @@
  *
  * A line that starts with '#' is a comment. Every other line has the size in
  * bytes, left-aligned in 10 columns, then each figure right-aligned in 20
- * columns with 4 decimals. mbw_mr has two figures (MB/s, messages/s). barrier
- * has no size: its line is the one figure alone, as OSU prints it. init prints
+ * columns with 4 decimals. Some tests have two figures. barrier and ibarrier have
+ * no size: their line is the figures alone, as OSU prints it. init prints
  * only comments. Each line is flushed when its size is done. Exit code: 0 when
  * everything ran, 2 for a usage error (message on standard error), otherwise
  * not 0.
@@ -74,6 +77,10 @@
  *               rank contributes (to each other rank: alltoall; receives:
  *               scatter). reduce and allreduce sum 4-byte floats: SIZE / 4 of
  *               them, and SIZE must be a multiple of 4.
+ *   ibarrier, iallreduce, ialltoall
+ *               The time of the call that begins it and of the wait for it,
+ *               averaged in the same way; and what remains of that when the
+ *               rank computes for as long between the two, beyond computing.
  *   init        MPI_Init, one barrier, MPI_Finalize. The caller takes the time.
  *
  * Each rank has one send and one receive buffer, allocated page-aligned on
@@ -106,7 +113,7 @@ struct test {
 	int iters, warmup, divisor;
 	int per_rank;       /* buffers hold one block for every rank */
 	int multiple;       /* the sizes' unit in bytes */
-	int figures;
+	const char *second; /* column; NULL: there is one figure */
 	double (*run)(struct run *); /* the figure counts on rank 0 */
 };
 
@@ -114,7 +121,7 @@ static void usage(const char *why)
 {
 	fprintf(stderr, "osu: %s\n"
 		"usage: osu TEST [-m [MIN:]MAX | -s SIZE,...] [-i ITERS] [-x WARMUP] [-w WINDOW] [-t THREADS]\n"
-		"tests: latency latency_mt bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall init\n", why);
+		"tests: latency latency_mt bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall ibarrier iallreduce ialltoall init\n", why);
 	exit(2);
 }
 
@@ -298,25 +305,73 @@ COLLECTIVE(scatter, MPI_Scatter(r->out, n, MPI_CHAR, r->in, n, MPI_CHAR, 0, MPI_
 COLLECTIVE(allgather, MPI_Allgather(r->out, n, MPI_CHAR, r->in, n, MPI_CHAR, MPI_COMM_WORLD), APART)
 COLLECTIVE(alltoall, MPI_Alltoall(r->out, n, MPI_CHAR, r->in, n, MPI_CHAR, MPI_COMM_WORLD), APART)
 
+/* Uses the core for so many seconds. */
+static void compute(double seconds)
+{
+	double end;
+
+	if (seconds > 0)
+		for (end = MPI_Wtime() + seconds; MPI_Wtime() < end;)
+			;
+}
+
+/*
+ * Defines a test that times CALL, which begins *req, and the wait for it: by
+ * themselves, and with work between them.
+ */
+#define NONBLOCKING(name, CALL)                                                             \
+	static double name##_beside(const struct run *r, double work)                       \
+	{                                                                                   \
+		int n = (int)r->size;                                                       \
+		double spent = 0, sum = 0;                                                  \
+		MPI_Request request, *req = &request;                                       \
+		(void)n;                                                                    \
+		for (int i = 0; i < r->warmup + r->iters; i++) {                            \
+			double start = MPI_Wtime();                                         \
+			CALL;                                                               \
+			compute(work);                                                      \
+			MPI_Wait(req, MPI_STATUS_IGNORE);                                   \
+			if (i >= r->warmup)                                                 \
+				spent += MPI_Wtime() - start;                               \
+			APART;                                                              \
+		}                                                                           \
+		MPI_Allreduce(&spent, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);        \
+		return sum / r->iters / r->ranks;                                           \
+	}                                                                                   \
+	static double name(struct run *r)                                                   \
+	{                                                                                   \
+		double alone = name##_beside(r, 0);                                         \
+		r->extra = (name##_beside(r, alone) - alone) * 1e6;                         \
+		return alone * 1e6;                                                         \
+	}
+
+NONBLOCKING(ibarrier, MPI_Ibarrier(MPI_COMM_WORLD, req))
+NONBLOCKING(iallreduce, MPI_Iallreduce(r->out, r->in, n / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, req))
+NONBLOCKING(ialltoall, MPI_Ialltoall(r->out, n, MPI_CHAR, r->in, n, MPI_CHAR, MPI_COMM_WORLD, req))
+
 #define US "Latency (us)"
 #define MBS "Bandwidth (MB/s)"
 #define AVG "Avg Latency(us)"
+#define REMAINDER "Remainder(us)"
 
 static const struct test tests[] = {
-	{"latency", "Latency", US, 0, 4 << 20, 10000, 100, 10, 0, 1, 1, latency},
-	{"latency_mt", "Multi-threaded Latency", US, 0, 4 << 20, 10000, 100, 10, 0, 1, 1, latency_mt},
-	{"bw", "Bandwidth", MBS, 1, 4 << 20, 500, 50, 25, 0, 1, 1, bw},
-	{"bibw", "Bi-Directional Bandwidth", MBS, 1, 4 << 20, 500, 50, 25, 0, 1, 1, bibw},
-	{"mbw_mr", "Multiple Bandwidth / Message Rate", "MB/s", 1, 4 << 20, 500, 50, 25, 0, 1, 2, mbw_mr},
-	{"barrier", "Barrier Latency", AVG, 0, 0, 1000, 200, 1, 0, 1, 1, barrier},
-	{"bcast", "Broadcast Latency", AVG, 1, 1 << 20, 1000, 200, 10, 0, 1, 1, bcast},
-	{"reduce", "Reduce Latency", AVG, 4, 1 << 20, 1000, 200, 10, 0, 4, 1, reduce},
-	{"allreduce", "Allreduce Latency", AVG, 4, 1 << 20, 1000, 200, 10, 0, 4, 1, allreduce},
-	{"gather", "Gather Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, 1, gather},
-	{"scatter", "Scatter Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, 1, scatter},
-	{"allgather", "Allgather Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, 1, allgather},
-	{"alltoall", "All-to-All Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, 1, alltoall},
-	{"init", "Init", NULL, 0, 0, 0, 0, 1, 0, 1, 0, NULL},
+	{"latency", "Latency", US, 0, 4 << 20, 10000, 100, 10, 0, 1, NULL, latency},
+	{"latency_mt", "Multi-threaded Latency", US, 0, 4 << 20, 10000, 100, 10, 0, 1, NULL, latency_mt},
+	{"bw", "Bandwidth", MBS, 1, 4 << 20, 500, 50, 25, 0, 1, NULL, bw},
+	{"bibw", "Bi-Directional Bandwidth", MBS, 1, 4 << 20, 500, 50, 25, 0, 1, NULL, bibw},
+	{"mbw_mr", "Multiple Bandwidth / Message Rate", "MB/s", 1, 4 << 20, 500, 50, 25, 0, 1, "Messages/s", mbw_mr},
+	{"barrier", "Barrier Latency", AVG, 0, 0, 1000, 200, 1, 0, 1, NULL, barrier},
+	{"bcast", "Broadcast Latency", AVG, 1, 1 << 20, 1000, 200, 10, 0, 1, NULL, bcast},
+	{"reduce", "Reduce Latency", AVG, 4, 1 << 20, 1000, 200, 10, 0, 4, NULL, reduce},
+	{"allreduce", "Allreduce Latency", AVG, 4, 1 << 20, 1000, 200, 10, 0, 4, NULL, allreduce},
+	{"gather", "Gather Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, NULL, gather},
+	{"scatter", "Scatter Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, NULL, scatter},
+	{"allgather", "Allgather Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, NULL, allgather},
+	{"alltoall", "All-to-All Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, NULL, alltoall},
+	{"ibarrier", "Non-blocking Barrier Latency", AVG, 0, 0, 1000, 200, 1, 0, 1, REMAINDER, ibarrier},
+	{"iallreduce", "Non-blocking Allreduce Latency", AVG, 4, 1 << 20, 1000, 200, 10, 0, 4, REMAINDER, iallreduce},
+	{"ialltoall", "Non-blocking All-to-All Latency", AVG, 1, 1 << 20, 1000, 200, 10, 1, 1, REMAINDER, ialltoall},
+	{"init", "Init", NULL, 0, 0, 0, 0, 1, 0, 1, NULL, NULL},
 };
 
 static const struct test *find(const char *name)
@@ -412,9 +467,9 @@ static void measure(const struct test *t, struct run *r, const long *sizes, int 
 		refuse(r, "no memory for the requests of the window");
 
 	if (r->rank == 0 && t->max == 0)
-		printf("# %s\n", t->column);
+		printf("# %s%s%s\n", t->column, t->second ? ", " : "", t->second ? t->second : "");
 	else if (r->rank == 0)
-		printf("%-10s%20s%s\n", "# Size", t->column, t->figures == 2 ? "          Messages/s" : "");
+		printf("%-10s%20s%20s\n", "# Size", t->column, t->second ? t->second : "");
 	for (int i = 0; i < n; i++) {
 		int divisor = sizes[i] > LARGE ? t->divisor : 1;
 		r->size = (size_t)sizes[i];
@@ -425,11 +480,12 @@ static void measure(const struct test *t, struct run *r, const long *sizes, int 
 		if (r->rank != 0)
 			continue;
 		if (t->max == 0)
-			printf("%30.4f\n", figure);
-		else if (t->figures == 2)
-			printf("%-10ld%20.4f%20.4f\n", sizes[i], figure, r->extra);
+			printf("%30.4f", figure);
 		else
-			printf("%-10ld%20.4f\n", sizes[i], figure);
+			printf("%-10ld%20.4f", sizes[i], figure);
+		if (t->second)
+			printf("%20.4f", r->extra);
+		printf("\n");
 		fflush(stdout);
 	}
 	free(r->reqs);
@@ -475,7 +531,7 @@ int main(int argc, char **argv)
 		n = series(min, max, sizes);
 	for (int i = 0; i < n; i++)
 		if (sizes[i] % t->multiple != 0 || (sizes[i] == 0 && t->min > 0 && t->multiple > 1))
-			usage("reduce and allreduce take multiples of 4 bytes, from 4");
+			usage("sums of floats take multiples of 4 bytes, from 4");
 
 	int threads = strcmp(t->name, "latency_mt") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, provided;
 	double start = seconds_now();

@@ -18,7 +18,7 @@ func (t *test) printHead(w io.Writer) error {
 		}
 		s.WriteString("\n")
 	case t.run != nil:
-		fmt.Fprintf(&s, "# %s\n", t.columns[0])
+		fmt.Fprintf(&s, "# %s\n", strings.Join(t.columns, ", "))
 	}
 	_, err := io.WriteString(w, s.String())
 	return err

@@ -41,6 +41,7 @@ var (
 	us  = []string{"Latency (us)"}
 	mbs = []string{"Bandwidth (MB/s)"}
 	avg = []string{"Avg Latency(us)"}
+	two = []string{"Avg Latency(us)", "Remainder(us)"}
 )
 
 var tests = []test{
@@ -57,6 +58,9 @@ var tests = []test{
 	{"scatter", "Scatter Latency", avg, 1, 1 << 20, 1000, 200, 10, true, 1, anySize, scatter},
 	{"allgather", "Allgather Latency", avg, 1, 1 << 20, 1000, 200, 10, true, 1, anySize, allgather},
 	{"alltoall", "All-to-All Latency", avg, 1, 1 << 20, 1000, 200, 10, true, 1, anySize, alltoall},
+	{"ibarrier", "Non-blocking Barrier Latency", two, 0, 0, 1000, 200, 1, false, 1, anySize, ibarrier},
+	{"iallreduce", "Non-blocking Allreduce Latency", two, 4, 1 << 20, 1000, 200, 10, false, 4, anySize, iallreduce},
+	{"ialltoall", "Non-blocking All-to-All Latency", two, 1, 1 << 20, 1000, 200, 10, true, 1, anySize, ialltoall},
 	{name: "init", title: "Init", unit: 1},
 	{"move", "Live Move", []string{"Total (us)", "Stands still (us)"}, 0, 64 << 20, 20, 2, 1, false, 1, anySize, nil},
 	{"save", "Snapshot", []string{"Stands still (us)", "Stands still (%)", "Longer (%)", "Processor (%)"}, 0, 64 << 20, 3, 2, 1, false, 1, anySize, nil},

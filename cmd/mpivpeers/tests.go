@@ -23,6 +23,7 @@ var (
 	latencyMetric   = metric{"latency", "µs", false}
 	bandwidthMetric = metric{"bandwidth", "MB/s", true}
 	rateMetric      = metric{"rate", "messages/s", true}
+	remainderMetric = metric{"remainder", "µs", false}
 	launchMetric    = metric{"launch", "ms", false}
 )
 
@@ -53,6 +54,17 @@ func collective(name string, least int) test {
 	return test{name: name, sizes: fewSizes, least: least, iters: 5000, warmup: 500, divisor: 10, metrics: []metric{latencyMetric}}
 }
 
+func barrier(name string) test {
+	return test{name: name, iters: 5000, warmup: 500, divisor: 1, metrics: []metric{latencyMetric}}
+}
+
+// nonBlocking has two figures: how long it takes, and what remains of that when the program
+// computes meanwhile.
+func nonBlocking(t test) test {
+	t.metrics = []metric{latencyMetric, remainderMetric}
+	return t
+}
+
 // tests are all of them, in the order in which they run.
 var tests = []test{
 	{name: "latency", pair: true, sizes: powers(0), iters: 10000, warmup: 500, divisor: 10, metrics: []metric{latencyMetric}},
@@ -60,7 +72,7 @@ var tests = []test{
 	{name: "bibw", pair: true, sizes: powers(), least: 1, iters: 500, warmup: 50, divisor: 25, metrics: []metric{bandwidthMetric}},
 	{name: "mbw_mr", sizes: fewSizes, least: 1, iters: 500, warmup: 50, divisor: 25, metrics: []metric{bandwidthMetric, rateMetric}},
 	{name: "latency_mt", pair: true, sizes: fewSizes, iters: 500, warmup: 50, divisor: 10, metrics: []metric{latencyMetric}},
-	{name: "barrier", iters: 5000, warmup: 500, divisor: 1, metrics: []metric{latencyMetric}},
+	barrier("barrier"),
 	collective("bcast", 1),
 	collective("reduce", 4),
 	collective("allreduce", 4),
@@ -68,6 +80,9 @@ var tests = []test{
 	collective("scatter", 1),
 	collective("allgather", 1),
 	collective("alltoall", 1),
+	nonBlocking(barrier("ibarrier")),
+	nonBlocking(collective("iallreduce", 4)),
+	nonBlocking(collective("ialltoall", 1)),
 	{name: "init", metrics: []metric{launchMetric}},
 }
 
