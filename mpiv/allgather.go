@@ -20,7 +20,7 @@ func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 
 // Iallgather starts an Allgather.
 func Iallgather[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
-	return c.begin(ctx, opAllgather, -1).later(func(s *series) error {
+	return c.begin(ctx, opAllgather, -1).soon(atOnce(c, in), func(s *series) error {
 		return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
 	})
 }

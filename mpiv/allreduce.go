@@ -23,7 +23,7 @@ func Allreduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) erro
 
 // Iallreduce starts an Allreduce.
 func Iallreduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Request {
-	return c.begin(ctx, opAllreduce, -1).later(func(s *series) error {
+	return c.begin(ctx, opAllreduce, -1).soon(atOnce(c, in) && !op.reduces().calls(), func(s *series) error {
 		return s.allreduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
 	})
 }

@@ -18,7 +18,7 @@ func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
 // Ibcast starts a Bcast.
 func Ibcast[T Elem](ctx context.Context, c *Comm, data []T, root int) Request {
 	b, ok := bytesOf(data), plain[T]()
-	return c.begin(ctx, opBcast, root).later(func(s *series) error { return s.bcast(b, ok, root) })
+	return c.begin(ctx, opBcast, root).soon(atOnce(c, data), func(s *series) error { return s.bcast(b, ok, root) })
 }
 
 // From this length and number of ranks on, a broadcast is a scatter and an

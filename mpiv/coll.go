@@ -91,8 +91,22 @@ type series struct {
 	call  *engine.Call
 	m     engine.Match // Peer is set for each message
 	span  trace.Span
-	freed bool // c was, when it was called
+	freed bool   // c was, when it was called
+	early *early // of one that is not blocking, and sends all that it sends when it begins
 }
+
+// early is what was sent when a collective began.
+type early struct {
+	begins bool // it begins, and ends in errLater where it would wait
+	stuck  bool // not all could be sent
+	sent   int  // messages, which are not sent again
+}
+
+// errLater ends the begin of a collective that is not blocking.
+var errLater = errors.New("mpiv: what is left is done later")
+
+// begins tells whether s must not wait: then errLater is what it ends with.
+func (s *series) begins() bool { return s.early != nil && s.early.begins }
 
 // begin numbers a call of op. It must be called in the order of the program's
 // calls, so before any goroutine is started for it.
@@ -112,24 +126,55 @@ func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
 // trySend sends data to rank to of the Comm if that can be done at once, as short data
 // nearly always can: not while the rank holds too much that nobody there has asked for.
 func (s *series) trySend(data []byte, to int) bool {
+	if s.early != nil && s.early.again() {
+		return true
+	}
 	m := s.m
 	m.Peer = s.c.world(to)
-	return s.c.box.TrySend(m, data)
+	sent := s.c.box.TrySend(m, data)
+	if s.begins() {
+		s.early.note(sent)
+	}
+	return sent
+}
+
+// again tells whether the next message went when the collective began.
+func (e *early) again() bool {
+	if e.begins || e.sent == 0 {
+		return false
+	}
+	e.sent--
+	return true
+}
+
+// note notes that a message went, or did not.
+func (e *early) note(sent bool) {
+	if sent {
+		e.sent++
+	} else {
+		e.stuck = true
+	}
 }
 
 // send sends data to rank to of the Comm, in the standard mode: it may wait until that rank
 // receives.
 func (s *series) send(data []byte, to int) error {
-	m := s.m
-	m.Peer = s.c.world(to)
-	if s.c.box.TrySend(m, data) {
+	if s.trySend(data, to) {
 		return nil
 	}
+	if s.begins() {
+		return errLater
+	}
+	m := s.m
+	m.Peer = s.c.world(to)
 	return s.explain(s.c.box.Send(s.ctx, s.call, m, data, engine.Standard), to)
 }
 
 // recv receives exactly len(into) bytes from rank from.
 func (s *series) recv(into []byte, from int) error {
+	if s.begins() {
+		return errLater
+	}
 	m := s.m
 	m.Peer = s.c.world(from)
 	st, err := s.c.box.Recv(s.ctx, s.call, m, into)
@@ -167,6 +212,9 @@ func (s *series) sent(r engine.Request, to int) error {
 func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
 	if s.small(data) && s.trySend(data, to) {
 		return s.recv(into, from)
+	}
+	if s.begins() {
+		return errLater
 	}
 	r := s.irecv(into, from)
 	if err := s.send(data, to); err != nil {
@@ -236,6 +284,50 @@ func (s series) later(run func(s *series) error) Request {
 	return Request{c: s.c, r: r}
 }
 
+// atOnce tells whether parts as long as this one go at once, and few ranks exchange them each with each.
+func atOnce[T Elem](c *Comm, part []T) bool {
+	return c.size <= directRanksShort && len(part)*sizeOf[T]() <= eagerLen
+}
+
+// soon is later of a collective that, if atOnce, sends no more than short messages, and all of them before it
+// receives any. They go now. What is left, to receive and to combine, is for who waits for the Request: a
+// goroutine costs several times as much as all else.
+func (s series) soon(atOnce bool, run func(s *series) error) Request {
+	if !atOnce || s.c.box.Chooses() {
+		return s.later(run)
+	}
+	b := &begun{series: s, run: run}
+	b.own = engine.Call{Op: s.call.Op, Begun: &b.stack}
+	b.call, b.early = &b.own, &b.first
+	runtime.Callers(3, b.stack[:3]) // the program's line; more would take longer than the rest
+	task, r := s.c.box.NewTask(s.m)
+	b.task = task
+	b.first.begins = true
+	err := run(&b.series)
+	b.first.begins = false
+	switch {
+	case err != errLater:
+		b.guard(func(*series) error { return err }, task.Finish)
+	case b.first.stuck:
+		s.c.box.Engine().Go(b.finish)
+	default:
+		task.Defer(s.ctx, b.finish)
+	}
+	return Request{c: s.c, r: r}
+}
+
+// begun is a collective that has sent what it sends.
+type begun struct {
+	series
+	run   func(s *series) error
+	task  engine.Task
+	first early
+	own   engine.Call
+	stack [16]uintptr
+}
+
+func (b *begun) finish() { b.guard(b.run, b.task.Finish) }
+
 // guard has finish called with the error of run. That of a reduction of the program's
 // which panicked, or called runtime.Goexit, is one, too. Errors are those of the line that
 // began it.
@@ -248,7 +340,7 @@ func (s *series) guard(run func(s *series) error, finish func(error)) {
 		} else if !returned {
 			err = s.fail(exited())
 		}
-		if re, ok := errors.AsType[*RankError](err); ok && re.Where == "" {
+		if re, ok := errors.AsType[*RankError](err); ok && (re.Where == "" || s.early != nil) {
 			re.Where = callsite.Of(s.call.Begun[:])
 		}
 		finish(s.done(err))

@@ -17,7 +17,7 @@ func Gather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 
 // Igather starts a Gather.
 func Igather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Request {
-	return c.begin(ctx, opGather, root).later(func(s *series) error {
+	return c.begin(ctx, opGather, root).soon(atOnce(c, in), func(s *series) error {
 		return s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
 	})
 }

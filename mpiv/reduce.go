@@ -19,7 +19,7 @@ func Reduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T], root in
 
 // Ireduce starts a Reduce.
 func Ireduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T], root int) Request {
-	return c.begin(ctx, opReduce, root).later(func(s *series) error {
+	return c.begin(ctx, opReduce, root).soon(atOnce(c, in) && !op.reduces().calls(), func(s *series) error {
 		return s.reduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root)
 	})
 }
@@ -100,6 +100,9 @@ func (s *series) combineTwo(in, out []byte, r *reduction, receive func(theirs []
 	}
 	return nil
 }
+
+// calls tells whether r calls a function of the program.
+func (r *reduction) calls() bool { return r != nil && r.own }
 
 // reduces is usable for a reduction.
 func (s *series) reduces(plain bool, r *reduction) error {

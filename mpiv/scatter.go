@@ -18,7 +18,7 @@ func Scatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error 
 
 // Iscatter starts a Scatter.
 func Iscatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Request {
-	return c.begin(ctx, opScatter, root).later(func(s *series) error {
+	return c.begin(ctx, opScatter, root).soon(atOnce(c, out), func(s *series) error {
 		return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
 	})
 }

@@ -53,7 +53,7 @@ func (s *scratch) free() {
 // freeUnless is free, unless the collective failed with *err: then a message
 // may still come to the room, where the whole job has failed.
 func (s *scratch) freeUnless(err *error) {
-	if *err == nil {
+	if *err == nil || *err == errLater {
 		s.free()
 	}
 }

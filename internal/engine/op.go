@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 
@@ -66,6 +67,11 @@ type op struct {
 
 	// A send.
 	entry *entry
+
+	// A task.
+	own bool   // it has a goroutine of its own, which who polls must let run
+	run func() // if it is deferred
+	ctx context.Context
 }
 
 func (o *op) init(b *Box) { o.box, o.self.ch = b, make(chan struct{}, 1) }

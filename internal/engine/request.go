@@ -25,6 +25,19 @@ func (r Request) expired() bool { return r.op.now() == r.use+2 }
 
 func (r Request) finished() bool { return r.op.now() != r.use }
 
+// finishedOr is finished of who waits for r, or with the context nil asks for it: a task that is
+// deferred runs.
+func (r Request) finishedOr(ctx context.Context) bool {
+	if r.finished() {
+		return true
+	}
+	if r.op.kind != KindTask {
+		return false
+	}
+	r.op.start(ctx)
+	return r.finished()
+}
+
 // Wait waits until r is done and tells how it ended. If the context ends first,
 // a receive that is not matched and a send that is not received are taken back
 // and leave no trace; what is too late for that is waited for. A task goes on. Errors
@@ -64,7 +77,7 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 		return Status{}, nil
 	}
 	var err error
-	if !r.finished() {
+	if !r.finishedOr(ctx) {
 		err = o.box.e.await(ctx, c, o.box, goal{one: o})
 	}
 	return r.awaited(c, err, bin)
@@ -194,7 +207,7 @@ func (r Request) Test() (Status, bool, error) {
 	if r.op == nil {
 		return Status{}, true, nil
 	}
-	if !r.finished() {
+	if !r.finishedOr(nil) {
 		r.op.box.e.Progress()
 		if !r.finished() {
 			if err := r.op.box.e.err(); err != nil {
@@ -216,7 +229,7 @@ func (r Request) Raised() bool { return r.op != nil && !r.finished() && r.op.rai
 func (r Request) Pending() error { return r.failed(ErrProcFailedPending) }
 
 // Finished tells whether Wait would return at once, without ending r.
-func (r Request) Finished() bool { return r.op == nil || r.finished() }
+func (r Request) Finished() bool { return r.op == nil || r.finishedOr(nil) }
 
 // Cancel is Request.Cancel for a program that may ask for what was sent long ago: in a later
 // life of b's rank it comes out the same.
@@ -250,7 +263,7 @@ func WaitAny(ctx context.Context, c *Call, rs []Request) (int, error) {
 		if rs[i].op == nil {
 			continue
 		}
-		if rs[i].finished() {
+		if rs[i].finishedOr(nil) {
 			return i, nil
 		}
 		if b == nil {

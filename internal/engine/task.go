@@ -1,5 +1,10 @@
 package engine
 
+import (
+	"context"
+	"reflect"
+)
+
 // A Task is a request that a goroutine of the library works on: a non-blocking
 // collective.
 type Task struct {
@@ -17,7 +22,7 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 		o.choice = b.choices.posts
 	}
 	b.mu.Unlock()
-	b.e.tasks.Add(1)
+	o.owns(true)
 	id := callID{m.Context, m.Tag}
 	if o.choice != 0 {
 		b.turns.begin(id, o.choice)
@@ -25,12 +30,53 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 	return Task{o, id}, Request{op: o, use: o.now()}
 }
 
+// Defer leaves the task to who waits for it. run finishes it, and waits for messages alone: nobody
+// else waits for what it does. It is called once: by the goroutine that waits for the task with
+// ctx, or in one of its own when somebody asks for the task in another way.
+func (t Task) Defer(ctx context.Context, run func()) {
+	t.op.owns(false)
+	b := t.op.box
+	b.mu.Lock()
+	t.op.run, t.op.ctx = run, ctx
+	b.mu.Unlock()
+}
+
+// start has o run, if it is a task that is deferred: here, if it may wait with ctx.
+func (o *op) start(ctx context.Context) {
+	b := o.box
+	b.mu.Lock()
+	run, of := o.run, o.ctx
+	o.run, o.ctx = nil, nil
+	b.mu.Unlock()
+	switch {
+	case run == nil:
+	case ctx != nil && reflect.ValueOf(ctx).Comparable() && ctx == of:
+		run()
+	default:
+		o.owns(true)
+		b.e.Go(run)
+	}
+}
+
+// owns notes whether o has a goroutine of its own.
+func (o *op) owns(own bool) {
+	if own == o.own {
+		return
+	}
+	o.own = own
+	if own {
+		o.box.e.tasks.Add(1)
+	} else {
+		o.box.e.tasks.Add(-1)
+	}
+}
+
 // Finish ends the task, which sends no more. Once.
 func (t Task) Finish(err error) {
 	if t.op.choice != 0 {
 		t.op.box.turns.end(t.op.box, t.id)
 	}
-	t.op.box.e.tasks.Add(-1)
+	t.op.owns(false)
 	t.op.err = err
 	t.op.finish()
 }
