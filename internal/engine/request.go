@@ -25,9 +25,11 @@ func (r Request) expired() bool { return r.op.now() == r.use+2 }
 
 func (r Request) finished() bool { return r.op.now() != r.use }
 
-// finishedOr is finished of who waits for r, or with the context nil asks for it: a task that is
-// deferred runs.
-func (r Request) finishedOr(ctx context.Context) bool {
+// asked is finished of who asks for r: a task that is deferred goes on.
+func (r Request) asked() bool { return r.finishedFor(untilDone) }
+
+// finishedFor is asked of who waits for r alone, with ctx.
+func (r Request) finishedFor(ctx context.Context) bool {
 	if r.finished() {
 		return true
 	}
@@ -77,7 +79,7 @@ func (r Request) WaitBin(ctx context.Context, c *Call, bin *Bin) (Status, error)
 		return Status{}, nil
 	}
 	var err error
-	if !r.finishedOr(ctx) {
+	if !r.finishedFor(ctx) {
 		err = o.box.e.await(ctx, c, o.box, goal{one: o})
 	}
 	return r.awaited(c, err, bin)
@@ -207,7 +209,7 @@ func (r Request) Test() (Status, bool, error) {
 	if r.op == nil {
 		return Status{}, true, nil
 	}
-	if !r.finishedOr(nil) {
+	if !r.asked() {
 		r.op.box.e.Progress()
 		if !r.finished() {
 			if err := r.op.box.e.err(); err != nil {
@@ -229,7 +231,7 @@ func (r Request) Raised() bool { return r.op != nil && !r.finished() && r.op.rai
 func (r Request) Pending() error { return r.failed(ErrProcFailedPending) }
 
 // Finished tells whether Wait would return at once, without ending r.
-func (r Request) Finished() bool { return r.op == nil || r.finishedOr(nil) }
+func (r Request) Finished() bool { return r.op == nil || r.asked() }
 
 // Cancel is Request.Cancel for a program that may ask for what was sent long ago: in a later
 // life of b's rank it comes out the same.
@@ -263,7 +265,7 @@ func WaitAny(ctx context.Context, c *Call, rs []Request) (int, error) {
 		if rs[i].op == nil {
 			continue
 		}
-		if rs[i].finishedOr(nil) {
+		if rs[i].asked() {
 			return i, nil
 		}
 		if b == nil {

@@ -50,7 +50,7 @@ func (o *op) start(ctx context.Context) {
 	b.mu.Unlock()
 	switch {
 	case run == nil:
-	case ctx != nil && reflect.ValueOf(ctx).Comparable() && ctx == of:
+	case reflect.ValueOf(ctx).Comparable() && ctx == of:
 		run()
 	default:
 		o.owns(true)
