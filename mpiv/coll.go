@@ -1,6 +1,7 @@
 package mpiv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ type series struct {
 // early is what was sent when a collective began.
 type early struct {
 	begins bool // it begins, and ends in errLater where it would wait
-	stuck  bool // not all could be sent
+	stuck  bool // it ended there because it could not send
 	sent   int  // messages, which are not sent again
 }
 
@@ -132,8 +133,8 @@ func (s *series) trySend(data []byte, to int) bool {
 	m := s.m
 	m.Peer = s.c.world(to)
 	sent := s.c.box.TrySend(m, data)
-	if s.begins() {
-		s.early.note(sent)
+	if sent && s.begins() {
+		s.early.sent++
 	}
 	return sent
 }
@@ -147,13 +148,13 @@ func (e *early) again() bool {
 	return true
 }
 
-// note notes that a message went, or did not.
-func (e *early) note(sent bool) {
-	if sent {
-		e.sent++
-	} else {
-		e.stuck = true
+// stuck is begins of who has something to send that does not go at once.
+func (s *series) stuck() bool {
+	if !s.begins() {
+		return false
 	}
+	s.early.stuck = true
+	return true
 }
 
 // send sends data to rank to of the Comm, in the standard mode: it may wait until that rank
@@ -162,7 +163,7 @@ func (s *series) send(data []byte, to int) error {
 	if s.trySend(data, to) {
 		return nil
 	}
-	if s.begins() {
+	if s.stuck() {
 		return errLater
 	}
 	m := s.m
@@ -213,7 +214,7 @@ func (s *series) sendrecv(data []byte, to int, into []byte, from int) error {
 	if s.small(data) && s.trySend(data, to) {
 		return s.recv(into, from)
 	}
-	if s.begins() {
+	if s.stuck() {
 		return errLater
 	}
 	r := s.irecv(into, from)
@@ -280,7 +281,7 @@ func (s series) later(run func(s *series) error) Request {
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask(s.m)
-	s.c.box.Engine().Go(func() { s.guard(run, task.Finish) })
+	task.Go(func() { s.guard(run, task.Finish) })
 	return Request{c: s.c, r: r}
 }
 
@@ -309,7 +310,7 @@ func (s series) soon(atOnce bool, run func(s *series) error) Request {
 	case err != errLater:
 		b.guard(func(*series) error { return err }, task.Finish)
 	case b.first.stuck:
-		s.c.box.Engine().Go(b.finish)
+		task.Go(b.finish)
 	default:
 		task.Defer(s.ctx, b.finish)
 	}
@@ -341,7 +342,7 @@ func (s *series) guard(run func(s *series) error, finish func(error)) {
 			err = s.fail(exited())
 		}
 		if re, ok := errors.AsType[*RankError](err); ok && (re.Where == "" || s.early != nil) {
-			re.Where = callsite.Of(s.call.Begun[:])
+			re.Where = cmp.Or(callsite.Of(s.call.Begun[:]), re.Where)
 		}
 		finish(s.done(err))
 	}()

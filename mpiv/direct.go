@@ -157,7 +157,7 @@ func (s *series) exchangeShort(out, in func(i int) []byte) error {
 	var later []pending // sends that wait for their receivers: they may be at the same
 	for d := 1; d < s.c.size; d++ {
 		if to := s.at(s.c.rank + d); !s.trySend(out(to), to) {
-			if s.begins() {
+			if s.stuck() {
 				return errLater
 			}
 			later = append(later, pending{r: s.isend(out(to), to), peer: to})

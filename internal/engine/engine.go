@@ -199,7 +199,7 @@ type Engine struct {
 	dozing  atomic.Bool // watch does not tick
 	closed  atomic.Bool
 	dials   atomic.Int32 // links that are being dialed
-	tasks   atomic.Int32 // under way that have a goroutine
+	tasks   atomic.Int32 // goroutines of tasks
 	guests  atomic.Int32 // who want polling for a moment, though somebody polls
 
 	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long

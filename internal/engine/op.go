@@ -25,7 +25,7 @@ const (
 	KindSend
 	kindProbe  // wants to know of a message
 	kindMprobe // wants to have it
-	KindTask   // is worked on by a goroutine
+	KindTask   // is worked on by the library: a non-blocking collective
 	kindTurn   // wants to send, and it is another's turn
 )
 
@@ -69,7 +69,6 @@ type op struct {
 	entry *entry
 
 	// A task.
-	own bool   // it has a goroutine of its own, which who polls must let run
 	run func() // if it is deferred
 	ctx context.Context
 }

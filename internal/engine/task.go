@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// A Task is a request that a goroutine of the library works on: a non-blocking
-// collective.
+// A Task is a request that the library works on: a non-blocking collective. Go or Defer
+// says who does.
 type Task struct {
 	op *op
 	id callID
@@ -22,7 +22,6 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 		o.choice = b.choices.posts
 	}
 	b.mu.Unlock()
-	o.owns(true)
 	id := callID{m.Context, m.Tag}
 	if o.choice != 0 {
 		b.turns.begin(id, o.choice)
@@ -30,11 +29,22 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 	return Task{o, id}, Request{op: o, use: o.now()}
 }
 
+// Go has run finish the task, in a goroutine of its own.
+func (t Task) Go(run func()) { t.op.box.e.goTask(run) }
+
+// goTask is Go for run of a task: who polls meanwhile lets it run.
+func (e *Engine) goTask(run func()) {
+	e.tasks.Add(1)
+	e.Go(func() {
+		defer e.tasks.Add(-1)
+		run()
+	})
+}
+
 // Defer leaves the task to who waits for it. run finishes it, and waits for messages alone: nobody
 // else waits for what it does. It is called once: by the goroutine that waits for the task with
 // ctx, or in one of its own when somebody asks for the task in another way.
 func (t Task) Defer(ctx context.Context, run func()) {
-	t.op.owns(false)
 	b := t.op.box
 	b.mu.Lock()
 	t.op.run, t.op.ctx = run, ctx
@@ -53,21 +63,7 @@ func (o *op) start(ctx context.Context) {
 	case reflect.ValueOf(ctx).Comparable() && ctx == of:
 		run()
 	default:
-		o.owns(true)
-		b.e.Go(run)
-	}
-}
-
-// owns notes whether o has a goroutine of its own.
-func (o *op) owns(own bool) {
-	if own == o.own {
-		return
-	}
-	o.own = own
-	if own {
-		o.box.e.tasks.Add(1)
-	} else {
-		o.box.e.tasks.Add(-1)
+		b.e.goTask(run)
 	}
 }
 
@@ -76,7 +72,6 @@ func (t Task) Finish(err error) {
 	if t.op.choice != 0 {
 		t.op.box.turns.end(t.op.box, t.id)
 	}
-	t.op.owns(false)
 	t.op.err = err
 	t.op.finish()
 }
