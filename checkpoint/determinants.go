@@ -54,26 +54,55 @@ const recordLen = uint64(unsafe.Sizeof(record{}))
 // ReplaceDeterminants makes a list of records in place of the file that may be there: path is
 // always one or the other, whole.
 func ReplaceDeterminants(path string, records []Determinant) (*Determinants, error) {
-	next := path + ".new"
-	os.Remove(next) // of one that came to nothing
-	d, err := CreateDeterminants(next)
+	b, err := NewBlank(path + ".new")
 	if err != nil {
 		return nil, err
 	}
+	return b.Replace(path, records)
+}
+
+// A Blank is a list that was made before it is known of what. To make the file takes half a
+// millisecond, for which who needs it need not wait then.
+type Blank struct {
+	d    *Determinants
+	path string
+}
+
+// NewBlank makes one in the file at path. One that is left there came to nothing, and is removed.
+func NewBlank(path string) (*Blank, error) {
+	os.Remove(path)
+	d, err := CreateDeterminants(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &Blank{d, path}
+	if err := d.takeOver(); err != nil {
+		b.Discard()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Replace makes it a list of records, in place of the file that may be at path, in the same directory or
+// at least file system. It can be used once.
+func (b *Blank) Replace(path string, records []Determinant) (*Determinants, error) {
 	for _, r := range records {
-		if err = d.Append(r); err != nil {
-			break
+		if err := b.d.Append(r); err != nil {
+			b.Discard()
+			return nil, err
 		}
 	}
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		d.Close()
-		os.Remove(next)
+	if err := os.Rename(b.path, path); err != nil {
+		b.Discard()
 		return nil, err
 	}
-	return d, nil
+	return b.d, nil
+}
+
+// Discard removes one that was not used.
+func (b *Blank) Discard() {
+	b.d.Close()
+	os.Remove(b.path)
 }
 
 // CreateDeterminants makes an empty list in a new file of mode 0600. The error

@@ -189,3 +189,38 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	one()
 	require.Zero(t, testing.AllocsPerRun(1000, one))
 }
+
+// A blank becomes the list of whoever turns out to need one, in place of what was there; unused, it leaves nothing.
+func TestABlankTakesAListsPlace(t *testing.T) {
+	dir := t.TempDir()
+	path, blank := filepath.Join(dir, "list"), filepath.Join(dir, "blank")
+	require.NoError(t, os.WriteFile(blank, []byte("left by one that was killed"), 0o600))
+	for round := range uint64(3) {
+		b, err := NewBlank(blank)
+		require.NoError(t, err)
+		_, err = OpenDeterminants(blank)
+		require.NoError(t, err)
+		var records []Determinant
+		for i := range round * leastRing { // none, what it has room for, and more
+			records = append(records, determinantOf(i))
+		}
+		d, err := b.Replace(path, records)
+		require.NoError(t, err)
+		require.NoFileExists(t, blank)
+		others := openDeterminants(t, path)
+		requireRange(t, others, 0, round*leastRing)
+		require.NoError(t, d.Append(determinantOf(round*leastRing)))
+		requireRange(t, others, 0, round*leastRing+1)
+		require.NoError(t, d.Close())
+	}
+	b, err := NewBlank(blank)
+	require.NoError(t, err)
+	b.Discard()
+	require.NoFileExists(t, blank)
+
+	b, err = NewBlank(blank)
+	require.NoError(t, err)
+	_, err = b.Replace(filepath.Join(dir, "nowhere", "list"), nil)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoFileExists(t, blank)
+}

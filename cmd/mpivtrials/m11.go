@@ -36,36 +36,21 @@ func m11(ctx context.Context, d *desk) error {
 	if d.short {
 		all, rounds = all[:3], d.times(1)
 	}
-	var words []string
-	for _, w := range all {
-		words = append(words, strconv.Itoa(w.bytes))
-	}
-	most := strconv.Itoa(all[len(all)-1].bytes)
 	whole, stood := map[int][]float64{}, map[int][]float64{}
 	var rows [][]string
-	for round := range rounds {
-		var stderr bytes.Buffer
-		cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "mpivrun"), "-n", "1", "--spares", "1", "--survive", "moves", "--transport", "shm",
-			"--spare-memory", most,
-			filepath.Join(d.bin, "mpivbench"), "move", "-s", strings.Join(words, ","), "-i", "5", "-x", "2")
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			return fmt.Errorf("mpivbench move: %w: %s", err, stderr.String())
-		}
-		lines, err := parseMoves(string(out))
+	for i := range rounds * len(all) {
+		round, w := i/len(all), all[i%len(all)]
+		l, err := d.moves(ctx, w.bytes)
 		if err != nil {
 			return err
 		}
-		for _, l := range lines {
-			whole[l.bytes], stood[l.bytes] = append(whole[l.bytes], l.whole), append(stood[l.bytes], l.stood)
-			rows = append(rows, []string{strconv.Itoa(round), strconv.Itoa(l.bytes), fmt.Sprintf("%.3f", l.whole), fmt.Sprintf("%.3f", l.stood)})
-		}
+		whole[l.bytes], stood[l.bytes] = append(whole[l.bytes], l.whole), append(stood[l.bytes], l.stood)
+		rows = append(rows, []string{strconv.Itoa(round), strconv.Itoa(l.bytes), fmt.Sprintf("%.3f", l.whole), fmt.Sprintf("%.3f", l.stood)})
 	}
 	var total, still, other plotter.XYs
 	for _, w := range all {
 		took, stands := median(whole[w.bytes]), median(stood[w.bytes])
-		d.note("%s of state: a move takes %s ms (%s to %s), the rank stands still for %s ms", stateText(w.bytes), number(took),
+		d.note("%s: a move takes %s ms (%s to %s), the rank stands still for %s ms", stateText(w.bytes), number(took),
 			number(smallest(whole[w.bytes])), number(largest(whole[w.bytes])), number(stands))
 		d.claim(claim{what: stateText(w.bytes) + ": a live move over AMPI's " + number(w.ampi) + " ms", measured: took / w.ampi, bar: ampiTimes, pace: true})
 		if w.bytes >= largeState {
@@ -78,6 +63,24 @@ func m11(ctx context.Context, d *desk) error {
 		return err
 	}
 	return d.plotLines("live moves within a host", "MiB of state", "ms", []series{{"whole move", total}, {"stands still", still}, {"AMPI", other}}, nil)
+}
+
+// moves is a job of which the rank moves some times, with that much state. A process without a rank holds memory ready for as much, and has the
+// time to: it takes longer, and a core, to ready more than what moves.
+func (d *desk) moves(ctx context.Context, size int) (moveLine, error) {
+	words := []string{"-n", "1", "--spares", "1", "--survive", "moves", "--transport", "shm"}
+	if size > 0 {
+		words = append(words, "--spare-memory", strconv.Itoa(size))
+	}
+	words = append(words, filepath.Join(d.bin, "mpivbench"), "move", "-s", strconv.Itoa(size), "-i", "5", "-x", "2")
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "mpivrun"), words...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return moveLine{}, fmt.Errorf("mpivbench move: %w: %s", err, stderr.String())
+	}
+	return parseMoves(string(out))
 }
 
 func stateText(n int) string {
@@ -93,17 +96,16 @@ type moveLine struct {
 	whole, stood float64 // ms
 }
 
-func parseMoves(text string) (all []moveLine, err error) {
+func parseMoves(text string) (l moveLine, err error) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		var l moveLine
 		if _, err := fmt.Sscan(line, &l.bytes, &l.whole, &l.stood); err != nil {
-			return nil, fmt.Errorf("mpivbench move printed %q: %w", strings.TrimSpace(line), err)
+			return l, fmt.Errorf("mpivbench move printed %q: %w", strings.TrimSpace(line), err)
 		}
 		l.whole, l.stood = l.whole/1000, l.stood/1000
-		all = append(all, l)
+		return l, nil
 	}
-	return all, nil
+	return l, fmt.Errorf("mpivbench move printed no figures: %q", text)
 }

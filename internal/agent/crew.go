@@ -202,6 +202,7 @@ func (c *crew) started(m *child, err error) {
 		if syscall.Kill(-pid, 0) != nil { // nothing that it started is left in its group
 			c.guard.remove(pid)
 		}
+		os.Remove(filepath.Join(c.dir.path, control.BlankFile(m.index))) // of one that was killed
 		c.owner.exited(m.index, status)
 		m.drain()
 		c.owner.drained(m.index)

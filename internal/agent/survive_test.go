@@ -428,6 +428,32 @@ func TestEarlierLivesLeaveNothing(t *testing.T) {
 	tr.endsWell()
 }
 
+// A process without ranks has the file ready that one will need: who has left makes one, who comes uses it,
+// and of who is killed it does not stay.
+func TestWhoHasNoRankHasAFileReady(t *testing.T) {
+	t.Parallel()
+	tr := try(t, 2, 1, "crashes", "slower turns").saved()
+	ready := func(processes ...int) func() bool {
+		var want []string
+		for _, p := range processes {
+			want = append(want, filepath.Join(tr.crew.dir.path, control.BlankFile(p)))
+		}
+		return func() bool {
+			files, err := filepath.Glob(filepath.Join(tr.crew.dir.path, "blank-*"))
+			require.NoError(t, err)
+			return slices.Equal(files, want)
+		}
+	}
+	tr.until(ready(2))
+	require.NoError(t, tr.moveRank(1))
+	tr.until(ready(1))
+	tr.kill(1)
+	tr.until(ready(3))
+	tr.kill(-1)
+	tr.until(ready(4))
+	tr.endsWell()
+}
+
 // The first snapshot of a life that counts is one that is whole: before that its rank goes on
 // from what the life before has left.
 func TestALifeThatHasNotSavedForgetsNothing(t *testing.T) {

@@ -12,6 +12,7 @@
 package control
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/events"
@@ -27,6 +28,9 @@ const (
 	EnvSocket  = "MPIV_SOCKET"  // path of the agent's Unix socket
 	EnvProcess = "MPIV_PROCESS" // index of the process in the job
 )
+
+// BlankFile is where in the job's directory a process without ranks has the file ready that one will need.
+func BlankFile(process int) string { return fmt.Sprintf("blank-%d", process) }
 
 // Version is that of the protocol, equal at both ends.
 const Version = 9

@@ -43,7 +43,7 @@ func (l *Life) recording(before []checkpoint.Determinant, posts, polls uint32) (
 		return nil, nil
 	}
 	file := l.p.choicesFile(l.Rank, l.epoch)
-	d, err := checkpoint.ReplaceDeterminants(file, before)
+	d, err := l.p.blank.replace(file, before)
 	if err != nil {
 		return nil, fmt.Errorf("make room for the choices of rank %d: %w", l.Rank, err)
 	}

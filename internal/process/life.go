@@ -30,7 +30,8 @@ type Life struct {
 	Box   *engine.Box
 	From  *Past // what it goes on from; nil: it begins
 	epoch topology.Epoch
-	told  chan struct{} // closed when the agent knows that the rank is here; nil if it did before
+	told  chan struct{} // closed when the agent has been told that the rank is here; nil if it knew
+	whole chan struct{} // closed when it has been told that the rank goes on; nil if it began here; owned by the rank
 
 	due    atomic.Bool    // SafePoint has something to do
 	passed release.Uint64 // safe points; set by the rank
@@ -101,7 +102,7 @@ func (p *Process) begin() {
 		p.finished.Go(p.saveEvery)
 	}
 	p.finished.Go(p.moves.receive)
-	p.finished.Go(p.readyMemory)
+	p.finished.Go(p.ready)
 }
 
 func (p *Process) live(l *Life) {
@@ -185,6 +186,7 @@ const passes = 64
 // returns.
 func (l *Life) SafePoint(ctx context.Context, image migrate.Image, extra []byte) error {
 	l.due.Store(false)
+	l.announced()
 	if d := l.departs(image); d != nil {
 		err := l.leave(ctx, *d, image, extra)
 		l.endAhead()
@@ -211,10 +213,22 @@ func (l *Life) Arrived(bytes int64) {
 	l.traced(trace.Came, "Restore", l.From.came, uint32(l.epoch))
 	l.p.reserve.Empty()
 	l.From = nil
-	if l.told != nil {
-		<-l.told
+	l.whole = make(chan struct{})
+	l.p.finished.Go(func() { // the rank does not wait for it
+		defer close(l.whole)
+		if l.told != nil {
+			<-l.told
+		}
+		l.p.agent.Send(control.Message{Arrived: &m})
+	})
+}
+
+// announced waits until the agent has been told that the rank goes on, before it is told
+// anything else of it.
+func (l *Life) announced() {
+	if l.whole != nil {
+		<-l.whole
 	}
-	l.p.agent.Send(control.Message{Arrived: &m})
 }
 
 // place is told a map.
@@ -374,6 +388,7 @@ func (p *Process) depart(m control.Depart) {
 	}
 	l.depart.Store(&m)
 	l.due.Store(true)
+	p.moves.herald(m.To)
 	p.finished.Go(func() { // a rank that reaches no safe point in time stays
 		select {
 		case <-time.After(m.Patience):

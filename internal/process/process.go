@@ -65,6 +65,7 @@ type Process struct {
 	lives   chan *Life    // that begin here; never full
 	moves   *moves
 	reserve pages.Reserve // while no rank is here: for the state of one that comes
+	blank   blank         // likewise: for its choices
 	behind  chan int      // processes that have to hear of a map
 	asks    asks          // for snapshots of ranks here
 
@@ -322,6 +323,9 @@ func (p *Process) lostPeer(process int, err error) {
 // Ended tells the agent that a rank of this process has returned from run. told:
 // its error is the consequence of another rank's.
 func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
+	if l := p.life(r); l != nil {
+		l.announced()
+	}
 	p.mu.Lock()
 	p.ends[r] = true
 	p.mu.Unlock()
@@ -378,6 +382,7 @@ func (p *Process) Leave() error {
 	}
 	p.fabric.Close()
 	p.finished.Wait()
+	p.blank.discard()
 	if p.spill != nil {
 		p.spill.Close()
 	}

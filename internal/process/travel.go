@@ -43,9 +43,12 @@ type luggage struct {
 const (
 	moveContext = 1 // of messages between the envoys of processes
 	moveTag     = 0
+	heraldTag   = 1 // of an empty message: a rank is about to come
 	partTag     = 1
 	pieceMost   = 1 << 46 // bytes
 )
+
+var moveMatch = engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: engine.AnyTag}
 
 var (
 	moveCall   = &engine.Call{Op: "Move"}
@@ -185,7 +188,7 @@ func (m *moves) receive() {
 		}
 	})
 	for {
-		msg, st, err := m.envoy.Mprobe(m.ctx, awaitMoves, engine.Match{Context: moveContext, Peer: engine.AnySource, Tag: moveTag})
+		msg, st, err := m.envoy.Mprobe(m.ctx, awaitMoves, moveMatch)
 		if err != nil {
 			return
 		}
@@ -194,12 +197,24 @@ func (m *moves) receive() {
 		if _, err := r.Wait(m.ctx, moveCall); err != nil {
 			return
 		}
+		if st.Tag == heraldTag {
+			continue
+		}
 		if rank, err := m.take(st.Source, first); err != nil {
 			err = fmt.Errorf("take it from process %d: %w", int(st.Source)-m.p.engine.Size(), err)
 			m.p.agent.Send(control.Message{Failed: &control.Failed{Rank: rank, Code: 1, Error: err.Error()}}) // it is nowhere
 			m.p.engine.Fail(err)
 			return
 		}
+	}
+}
+
+// herald tells a process that a rank is about to come to it: the connection is made, if there is none, and
+// the process awake, when the rank stands still.
+func (m *moves) herald(to int) {
+	at := engine.Match{Context: moveContext, Peer: m.p.engine.Envoy(to), Tag: heraldTag}
+	if !m.envoy.TrySend(at, nil) {
+		m.p.finished.Go(func() { m.envoy.Send(m.ctx, moveCall, at, nil, engine.Standard) }) // the rank's messages find out, too, what fails here
 	}
 }
 
