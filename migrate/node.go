@@ -188,7 +188,7 @@ func (ts *types) structure(n *node, path string) error {
 // refused is the error about t, which does not travel, and what to do about it in state.
 func (ts *types) refused(path string, t reflect.Type, advice string) error {
 	if !ts.object {
-		return fmt.Errorf("field %s: %v; %s", path, t, advice)
+		return fmt.Errorf("%s is of type %v; %s", path, t, advice)
 	}
 	what := t.String()
 	if t.Kind() == reflect.Struct {

@@ -95,11 +95,11 @@ func (v *Vars) Protect(name string, ptr any) error {
 	}
 	p := reflect.ValueOf(ptr)
 	if p.Kind() != reflect.Pointer || p.IsNil() {
-		return fmt.Errorf("%w: protect %q: pass the address of the variable, not %T", ErrType, name, ptr)
+		return fmt.Errorf("%w: %s: pass the address of the variable, not %T", ErrType, name, ptr)
 	}
 	n, err := v.types.add(p.Type().Elem(), name)
 	if err != nil {
-		return fmt.Errorf("%w: protect %q: %w", ErrType, name, err)
+		return fmt.Errorf("%w: %w", ErrType, err)
 	}
 	v.list = append(v.list, variable{name: name, node: n, ptr: p.UnsafePointer()})
 	return nil

@@ -238,16 +238,16 @@ func TestProtectRefuses(t *testing.T) {
 		ptr  any
 		want string
 	}{
-		{"a channel in a struct", new(Grid), "field Grid.lock: chan int"},
-		{"one further down", new(sim), "field sim.grids[].lock: chan int"},
-		{"an interface", new(struct{ err error }), "field x.err: error"},
-		{"any", new(map[string]any), "field x[]: interface {}"},
-		{"a function", new(func()), "field x: func()"},
-		{"a uintptr", new(uintptr), "field x: uintptr"},
-		{"an unsafe pointer", new([2]unsafe.Pointer), "field x[]: unsafe.Pointer"},
-		{"a context", new(context.Context), "field x: context.Context"},
-		{"a wait group", new(struct{ wg sync.WaitGroup }), "field x.wg: sync.WaitGroup"},
-		{"a generator behind an interface", new(rand.Rand), "field Rand.src: rand.Source"},
+		{"a channel in a struct", new(Grid), "Grid.lock is of type chan int"},
+		{"one further down", new(sim), "sim.grids[].lock is of type chan int"},
+		{"an interface", new(struct{ err error }), "x.err is of type error"},
+		{"any", new(map[string]any), "x[] is of type interface {}"},
+		{"a function", new(func()), "x is of type func()"},
+		{"a uintptr", new(uintptr), "x is of type uintptr"},
+		{"an unsafe pointer", new([2]unsafe.Pointer), "x[] is of type unsafe.Pointer"},
+		{"a context", new(context.Context), "x is of type context.Context"},
+		{"a wait group", new(struct{ wg sync.WaitGroup }), "x.wg is of type sync.WaitGroup"},
+		{"a generator behind an interface", new(rand.Rand), "Rand.src is of type rand.Source"},
 		{"keys that are pointers", new(map[*int]int), "map[*int]int; keys"},
 		{"keys that hold themselves", new(keyed), "keys that hold pointers"},
 		{"a tag that is none", new(struct {

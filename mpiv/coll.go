@@ -247,7 +247,7 @@ func (s *series) drop(r engine.Request) {
 // wrongLength: the ranks of a collective disagree on how much there is to send.
 func wrongLength(st engine.Status, into []byte, err error) error {
 	if (err == nil || errors.Is(err, ErrTruncate)) && st.Bytes != len(into) {
-		return fmt.Errorf("%w: it sent %d bytes where %d were expected", ErrCount, st.Bytes, len(into))
+		return fmt.Errorf("%w: the peer sent %d bytes where %d were expected", ErrCount, st.Bytes, len(into))
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 type Status struct {
 	Source int // in the Comm; ProcNull for a receive from ProcNull
 	Tag    int
-	Count  int // elements of the receive's type; bytes for a probe
+	Count  int // elements of the receive's type, also those that were too many; bytes for a probe and for an object
 	Bytes  int // length of the message as sent
 }
 

@@ -19,7 +19,7 @@ type Persistent struct {
 	r         Request // zero: inactive
 }
 
-// SendInit prepares an Isend.
+// SendInit prepares an Isend: data is its own from each Start until that has been waited for.
 func SendInit[T Elem](c *Comm, data []T, to, tag int) *Persistent {
 	return &Persistent{c: c, peer: to, tag: tag, begin: func() Request { return Isend(c, data, to, tag) }}
 }
@@ -39,7 +39,7 @@ func RsendInit[T Elem](c *Comm, data []T, to, tag int) *Persistent {
 	return &Persistent{c: c, peer: to, tag: tag, begin: func() Request { return Irsend(c, data, to, tag) }}
 }
 
-// RecvInit prepares an Irecv.
+// RecvInit prepares an Irecv: into is its own from each Start until that has been waited for.
 func RecvInit[T Elem](c *Comm, into []T, from, tag int) *Persistent {
 	return &Persistent{c: c, peer: from, tag: tag, begin: func() Request { return Irecv(c, into, from, tag) }}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/mpiv/mpiv/internal/trace"
 )
 
-// A Request is a communication under way. The zero Request is done, as is one
-// that was waited for (MPI's MPI_REQUEST_NULL). Copies of a Request go stale
+// A Request is a communication under way. What was wrong with the call that began it, its Wait
+// says. The zero Request is done, as is one that was waited for (MPI's MPI_REQUEST_NULL). Copies of a Request go stale
 // when one of them was waited for, and then end in ErrRequest.
 //
 // It is no larger than what the compiler keeps in registers: copies of larger

@@ -3,6 +3,7 @@ package mpiv
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
@@ -24,7 +25,7 @@ func request[R Waitable](r *R) *Request {
 }
 
 // Waitall waits for all of rs. Where statuses is not nil it has the length of
-// rs and gets their Statuses. The error joins those of all that failed.
+// rs, or ErrCount ends the call at once, and gets their Statuses. The error joins those of all that failed.
 //
 // Requests that never began, for their arguments were wrong, end it at once;
 // the others may then wait for what never comes, and stay under way.
@@ -33,7 +34,7 @@ func Waitall[R Waitable](ctx context.Context, rs []R, statuses []Status) error {
 }
 
 func waitall[R Waitable](ctx context.Context, call *engine.Call, rs []R, statuses []Status) error {
-	var errs error
+	errs := room(call.Op, rs, statuses)
 	for i := range rs {
 		r := request(&rs[i])
 		if r.odd != nil && r.odd.err != nil {
@@ -59,9 +60,26 @@ func waitall[R Waitable](ctx context.Context, call *engine.Call, rs []R, statuse
 	return errs
 }
 
+// room tells whether there is some for the Statuses of all of rs.
+func room[R Waitable](op string, rs []R, statuses []Status) error {
+	if statuses == nil || len(statuses) >= len(rs) {
+		return nil
+	}
+	err := fmt.Errorf("%w: there is room for %d statuses of %d requests: give as much, or nil", ErrCount, len(statuses), len(rs))
+	for i := range rs {
+		if c := request(&rs[i]).c; c != nil {
+			return c.fail(op, -1, -1, err)
+		}
+	}
+	return err
+}
+
 // Testall is Waitall if all of rs are done; otherwise it is false and changes
 // none.
 func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
+	if err := room(callTestall.Op, rs, statuses); err != nil {
+		return false, err
+	}
 	progress(rs)
 	if r := unfinished(rs); r != nil {
 		return false, r.raised("Testall")
@@ -95,7 +113,7 @@ func unfinished[R Waitable](rs []R) (open *Request) {
 }
 
 // Waitany waits until one of rs is done, and ends it. The index is -1 if all
-// are zero.
+// are zero. An error is that of the request with this index, or of the wait if that is -1.
 func Waitany[R Waitable](ctx context.Context, rs []R) (int, Status, error) {
 	return waitany(ctx, &callWaitany, rs)
 }
@@ -178,8 +196,11 @@ func Testany[R Waitable](rs []R) (int, Status, bool, error) {
 
 // Waitsome waits until at least one of rs is done, and ends all that are. The
 // indexes are those of the ended, none if all were zero; statuses, where not
-// nil, gets their Statuses from its start.
+// nil, has the length of rs and gets their Statuses from its start.
 func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int, error) {
+	if err := room(callWaitsome.Op, rs, statuses); err != nil {
+		return nil, err
+	}
 	i, s, err := waitany(ctx, &callWaitsome, rs)
 	if i < 0 {
 		return nil, err
@@ -202,8 +223,11 @@ func tail(s []Status, n int) []Status {
 	return s[n:]
 }
 
-// Testsome ends those of rs that are done, which may be none.
+// Testsome is Waitsome without waiting: it ends those of rs that are done, which may be none.
 func Testsome[R Waitable](rs []R, statuses []Status) ([]int, error) {
+	if err := room(callTestsome.Op, rs, statuses); err != nil {
+		return nil, err
+	}
 	return testsome(&callTestsome, rs, statuses)
 }
 

@@ -19,7 +19,7 @@ func (s *source) Close() error { return s.close() }
 
 // errNoInput: a rank that begins again in another process has nothing there, and must
 // not take it for an empty input.
-var errNoInput = errors.New("standard input is /dev/null; pipe something in, or name a file: what was read of standard input before a process died cannot be read again")
+var errNoInput = errors.New("standard input is /dev/null: pipe something in, or name a file; name one also if this rank goes on in another process, where what was read of standard input cannot be read again")
 
 func isNull(f *os.File) bool {
 	fi, err := f.Stat()

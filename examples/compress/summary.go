@@ -45,9 +45,13 @@ func (s *summary) print(opt options) error {
 }
 
 func (s *summary) line(w io.Writer) error {
-	text := fmt.Sprintf("%s: %s → %s (%s), %d blocks in %.2f s, %s/s",
+	blocks := "blocks"
+	if s.Blocks == 1 {
+		blocks = "block"
+	}
+	text := fmt.Sprintf("%s: %s → %s (%s), %d %s in %.2f s, %s/s",
 		s.Input, bytesText(s.RawBytes), bytesText(s.CompressedBytes), ratioText(s.RawBytes, s.CompressedBytes),
-		s.Blocks, s.Seconds, bytesText(int64(s.BytesPerSecond)))
+		s.Blocks, blocks, s.Seconds, bytesText(int64(s.BytesPerSecond)))
 	if s.Verified {
 		text += ", verified"
 	}

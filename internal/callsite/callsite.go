@@ -40,11 +40,20 @@ func Of(pcs []uintptr) string {
 // Line is where f is: "main.go:12".
 func Line(f runtime.Frame) string { return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line) }
 
+// root is the directory of this module, as the compiler has written it: with a / at its end.
+var root = func() string {
+	_, here, _, _ := runtime.Caller(0)
+	return strings.TrimSuffix(here, "internal/callsite/callsite.go")
+}()
+
 // Ours tells whether a function is of this library or of what runs below it,
-// and not of a program. Tests are programs.
+// and not of a program. Tests are programs. A closure of a function of this library
+// that the compiler has put into one of a program has a name of the program's: its file tells.
 func Ours(function, file string) bool {
-	for _, p := range []string{"github.com/mpiv/mpiv/mpiv.", "github.com/mpiv/mpiv/internal/", "github.com/mpiv/mpiv/transport/"} {
-		if strings.HasPrefix(function, p) {
+	in := strings.TrimPrefix(file, root)
+	for _, room := range []string{"mpiv", "internal", "transport"} {
+		if in != file && strings.HasPrefix(in, room+"/") || strings.HasPrefix(function, "github.com/mpiv/mpiv/"+room+"/") ||
+			strings.HasPrefix(function, "github.com/mpiv/mpiv/"+room+".") {
 			return !strings.HasSuffix(file, "_test.go")
 		}
 	}

@@ -54,6 +54,20 @@ var collectives = []program{
 		},
 	},
 	{
+		name: "one rank of four reduces to another root", ranks: 4,
+		says: []string{`rank \d is in Barrier number 2 \(<after>\) without having done in Reduce number 1, root \d \(<another>\) what ranks? [\d, -]+ waits? for: it gave another root`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			root := 0
+			if world.Rank() == 2 {
+				root = 1
+			}
+			if err := mpiv.Reduce(ctx, world, []int{1}, []int{0}, mpiv.Sum, root); err != nil { // is another
+				return err
+			}
+			return mpiv.Barrier(ctx, world) // is after
+		},
+	},
+	{
 		name: "a reduction meets one to all", ranks: 3,
 		says: []string{`Reduce with root 0|Reduce number 1, root 0`, `Allreduce`, `<reduce>|<allreduce>`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
@@ -102,7 +116,7 @@ var collectives = []program{
 	},
 	{
 		name: "a collective with different lengths",
-		says: []string{`Allreduce on world, rank \d, peer \d \(<lengths>\): lengths do not fit: it sent \d+ bytes where \d+ were expected`},
+		says: []string{`Allreduce on world, rank \d, peer \d \(<lengths>\): lengths do not fit: the peer sent \d+ bytes where \d+ were expected`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			v := make([]int, 4+world.Rank())
 			return mpiv.Allreduce(ctx, world, v, v, mpiv.Sum) // is lengths
@@ -110,7 +124,7 @@ var collectives = []program{
 	},
 	{
 		name: "a broadcast of more than there is room for",
-		says: []string{`Bcast on world, rank 1, peer 0 \(<bcast-room>\): lengths do not fit: it sent 80 bytes where 40 were expected`},
+		says: []string{`Bcast on world, rank 1, peer 0 \(<bcast-room>\): lengths do not fit: the peer sent 80 bytes where 40 were expected`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			return mpiv.Bcast(ctx, world, make([]int, 10-5*world.Rank()), 0) // is bcast-room
 		},

@@ -19,12 +19,16 @@ func (g graph) causes(d *Deadlock) []string {
 	for _, m := range d.Ranks {
 		all = append(all, g.obstacles(g.ranks[m])...)
 	}
-	found := mismatches(all)
+	found := append(mismatches(all), passed(all)...)
 	if len(found) == 0 && d.Cycle != nil {
 		found = append(found, cycleSentence(d.Cycle))
 	}
 	found = append(found, g.deserted(all)...)
-	if len(found) == 0 {
+	switch {
+	case len(found) > 0:
+	case len(d.Ranks) == 1:
+		found = append(found, cycleSentence(d.Ranks))
+	default:
 		found = append(found, rankList(d.Ranks)+" wait for each other, and none of them can be the first")
 	}
 	return append(found, misnamed(all)...)
@@ -100,6 +104,57 @@ func mismatches(all []obstacle) []string {
 	return bound(found)
 }
 
+// An absence is of a rank that has passed the step without what others wait for there.
+type absence struct {
+	step
+	what, is string // the collective in which they wait, and that in which the rank is
+	rank     int
+}
+
+// passed finds ranks that are in a later collective than those who wait for them. They took another part
+// in the earlier one than these believe.
+func passed(all []obstacle) []string {
+	waiting := map[absence][]int{}
+	var found []absence
+	for _, o := range all {
+		_, number, _ := cutCollective(o.need.Collective)
+		for _, q := range all {
+			if q.need.Context != o.need.Context || !later(q.need.Collective, o.need.Collective) || !slices.Contains(peers(o.need), q.rank) {
+				continue
+			}
+			x := absence{step{o.need.Context, number}, o.need.Collective + inBrackets(o.wait.Where), q.need.Collective + inBrackets(q.wait.Where), q.rank}
+			if waiting[x] == nil {
+				found = append(found, x)
+			}
+			if !slices.Contains(waiting[x], o.rank) {
+				waiting[x] = append(waiting[x], o.rank)
+			}
+		}
+	}
+	var sentences []string
+	for _, x := range found {
+		verb := "waits"
+		if len(waiting[x]) > 1 {
+			verb = "wait"
+		}
+		did := "called another collective"
+		if hasRoot(x.what) {
+			did = "gave another root, or called another collective"
+		}
+		sentences = append(sentences, fmt.Sprintf("rank %d is in %s without having done in %s what %s %s for: it %s", x.rank, x.is, x.what, rankList(waiting[x]), verb, did))
+	}
+	return bound(sentences)
+}
+
+// later tells whether a collective has a higher number than another.
+func later(a, b string) bool {
+	_, n, _ := cutCollective(a)
+	_, m, _ := cutCollective(b)
+	return m != "" && cmp.Or(cmp.Compare(len(n), len(m)), cmp.Compare(n, m)) > 0
+}
+
+func hasRoot(collective string) bool { return strings.Contains(collective, ", root ") }
+
 // cutCollective takes "Bcast number 3, root 0" apart: "Bcast", "3", ", root 0".
 func cutCollective(c string) (name, number, detail string) {
 	name, rest, ok := strings.Cut(c, " number ")
@@ -146,7 +201,11 @@ func (g graph) deserted(all []obstacle) []string {
 		gone := rankList(ps) + " " + have(ps)
 		switch {
 		case o.need.Collective != "":
-			found = append(found, fmt.Sprintf("%s finished without taking part in %s, in which rank %d waits%s", gone, o.need.Collective, o.rank, inBrackets(o.wait.Where)))
+			another := ""
+			if hasRoot(o.need.Collective) {
+				another = ": unless it gave another root there"
+			}
+			found = append(found, fmt.Sprintf("%s finished without taking part in %s, in which rank %d waits%s%s", gone, o.need.Collective, o.rank, inBrackets(o.wait.Where), another))
 		case o.need.What == control.NeedReceive:
 			found = append(found, fmt.Sprintf("%s finished without receiving what rank %d sends in %s", gone, o.rank, call))
 		default:
@@ -176,10 +235,14 @@ func nearSentence(o obstacle) string {
 		o.rank, tagPhrase(o.need.Tag), rankList(peers(o.need)), o.need.Comm, o.wait.Op+inBrackets(o.wait.Where), messages, strings.Join(has, " and "))
 }
 
-// misnamed finds receives for which a message did come, by another tag.
+// misnamed finds receives for which a message did come, by another tag. Those of collectives are
+// the library's.
 func misnamed(all []obstacle) []string {
 	var found []string
 	for _, o := range all {
+		if o.need.Collective != "" {
+			continue
+		}
 		if len(o.need.Near) > 0 {
 			found = append(found, nearSentence(o))
 		}

@@ -1,0 +1,32 @@
+package mpiv_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/mpiv"
+)
+
+// There is room for the status of each request, or nothing is waited for.
+func TestStatusesAreAsManyAsRequests(t *testing.T) {
+	err := mpiv.Run(t.Context(), 1, mpiv.Options{}, func(ctx context.Context, world *mpiv.Comm) error {
+		in := make([]int, 1)
+		rs := []mpiv.Request{mpiv.Irecv(world, in, 0, 1), mpiv.Isend(world, []int{7}, 0, 1)}
+		little := make([]mpiv.Status, 1)
+		_, testall := mpiv.Testall(rs, little)
+		_, waitsome := mpiv.Waitsome(ctx, rs, little)
+		_, testsome := mpiv.Testsome(rs, little)
+		for _, err := range []error{mpiv.Waitall(ctx, rs, little), testall, waitsome, testsome} {
+			var said *mpiv.RankError
+			require.ErrorAs(t, err, &said)
+			require.ErrorIs(t, err, mpiv.ErrCount)
+			require.ErrorContains(t, err, "1 statuses of 2 requests")
+		}
+		require.NoError(t, mpiv.Waitall(ctx, rs, make([]mpiv.Status, 2)))
+		require.Equal(t, []int{7}, in)
+		return nil
+	})
+	require.NoError(t, err)
+}
