@@ -16,14 +16,14 @@ type books struct {
 
 	mu       sync.Mutex // guards what follows, and is held while it is told
 	accounts map[int]*control.Account
-	holds    map[life]control.Holds
+	holds    map[control.Life]control.Holds
 	outlive  bool                        // there may be another head
 	untaken  map[stdio][]*control.Output // of which no head has said that it has it
 	ends     map[stdio]int64             // bytes of each output so far
 }
 
 func newBooks() books {
-	return books{accounts: map[int]*control.Account{}, holds: map[life]control.Holds{}, untaken: map[stdio][]*control.Output{}, ends: map[stdio]int64{}}
+	return books{accounts: map[int]*control.Account{}, holds: map[control.Life]control.Holds{}, untaken: map[stdio][]*control.Output{}, ends: map[stdio]int64{}}
 }
 
 // of is the account of a process.
@@ -63,15 +63,15 @@ func (b *books) noteLocked(m control.FromAgent) {
 	case m.Drained != nil:
 		b.ofLocked(m.Drained.Process).Drained = true
 	case m.Holds != nil:
-		b.holds[life{m.Holds.Rank, m.Holds.Epoch}] = *m.Holds
+		b.holds[control.Life{Rank: m.Holds.Rank, Epoch: m.Holds.Epoch}] = *m.Holds
 		var lives []uint32 // of each rank two are of use: the newest, and until that is covered the one before
 		for l := range b.holds {
-			if l.rank == m.Holds.Rank {
-				lives = append(lives, l.epoch)
+			if l.Rank == m.Holds.Rank {
+				lives = append(lives, l.Epoch)
 			}
 		}
 		if len(lives) > 2 {
-			delete(b.holds, life{m.Holds.Rank, slices.Min(lives)})
+			delete(b.holds, control.Life{Rank: m.Holds.Rank, Epoch: slices.Min(lives)})
 		}
 	case m.Output != nil && b.outlive:
 		of := stdio{m.Output.Process, m.Output.Stderr}
@@ -145,7 +145,7 @@ func (b *books) told(process int, m control.Message) {
 }
 
 // rejoin tells all to a head, to which everything goes from now on.
-func (b *books) rejoin(up *line, j control.Joined, heard []control.Heard) error {
+func (b *books) rejoin(up *line, j control.Joined, heard []control.Life) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := control.Rejoined{Joined: j, Heard: heard}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -130,12 +131,12 @@ func TestSilentStrangersKeepNobodyOut(t *testing.T) {
 		}
 	}
 	held := func() int { return open(t) - before - len(conns) } // what they cost the agent
-	require.Eventually(t, func() bool { return held() >= shakes }, 5*time.Second, time.Millisecond, "they are let in")
-	require.Less(t, held(), shakes+40, "a bounded number is kept")
+	require.Eventually(t, func() bool { return held() >= door.Shakes }, 5*time.Second, time.Millisecond, "they are let in")
+	require.Less(t, held(), door.Shakes+40, "a bounded number is kept")
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	begun := time.Now()
 	require.Zero(t, a.Wait(), "%s", errs)
-	require.Less(t, time.Since(begun), shakeTime, "nobody has waited for the strangers to be given up")
+	require.Less(t, time.Since(begun), door.ShakeTime, "nobody has waited for the strangers to be given up")
 	close(over)
 	for _, c := range conns {
 		c.Close()
@@ -245,7 +246,7 @@ func TestAnAgentThatTalksNonsense(t *testing.T) {
 	}
 	a.Abort("enough")
 	require.Equal(t, 1, a.Wait())
-	require.LessOrEqual(t, strings.Count(errs.String(), "because"), refusalsTold)
+	require.LessOrEqual(t, strings.Count(errs.String(), "because"), door.RefusalsTold)
 	require.Contains(t, errs.String(), "rank 1: exited with code 0")
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
@@ -41,7 +42,7 @@ type Agent struct {
 	since     time.Time
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
-	buddies   *buddies            // nil where all is on this host, or the job does not outlive hosts, or this process has a deputy
+	buddies   *buddy.Keeper       // nil where all is on this host, or the job does not outlive hosts, or this process has a deputy
 	deputy    *deputy             // of this host, in this process, where the job outlives its head; else nil
 	copies    bool                // snapshots are copied to other hosts
 	head      *head               // to which other agents connect; nil where all is on this host
@@ -531,7 +532,7 @@ func (a *Agent) finish() {
 		a.typing.close()
 	}
 	if a.buddies != nil {
-		a.buddies.close()
+		a.buddies.Close()
 	}
 	a.endMetrics()
 	if a.crew != nil {
@@ -554,7 +555,7 @@ func (a *Agent) release() {
 		a.head.close()
 	}
 	if a.buddies != nil {
-		a.buddies.close() // again, unless the job did not begin
+		a.buddies.Close() // again, unless the job did not begin
 	}
 	if a.asked != nil {
 		a.asked.Close()

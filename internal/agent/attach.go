@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -146,7 +147,7 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 		}
 		line = &patient{Conn: c}
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
-		c.SetDeadline(time.Now().Add(shakeTime))
+		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
 		if err = from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion}}); err == nil {
 			first, err = told.Receive()

@@ -42,7 +42,7 @@ func (a *Agent) choicesAt(rank int, st stored, to *host) bool {
 func (a *Agent) choosersOf(rank int, back uint32) (all []*host) {
 	s := &a.survival
 	for _, epoch := range a.livesOf(rank, back) {
-		home := s.homes[life{rank, epoch}]
+		home := s.homes[control.Life{Rank: rank, Epoch: epoch}]
 		if home == nil {
 			continue
 		}
@@ -101,12 +101,12 @@ func (a *Agent) closeBook(p *process, h *host) {
 		return
 	}
 	if p.closed == nil {
-		p.closed = map[*host][]life{}
+		p.closed = map[*host][]control.Life{}
 	}
 	for _, r := range p.ranks {
-		l := life{r, a.livesOf(r, 0)[0]}
+		l := control.Life{Rank: r, Epoch: a.livesOf(r, 0)[0]}
 		p.closed[h] = append(p.closed[h], l)
-		a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.rank, Epoch: l.epoch, For: max(closedFor, 2*a.job.Silence)}})
+		a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.Rank, Epoch: l.Epoch, For: max(closedFor, 2*a.job.Silence)}})
 	}
 }
 
@@ -115,7 +115,7 @@ func (a *Agent) refuseNoMore(p *process) {
 	for h, all := range p.closed {
 		for _, l := range all {
 			if h.able() {
-				a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.rank, Epoch: l.epoch}})
+				a.tellOfCopies(h, control.ToAgent{Close: &control.Close{Rank: l.Rank, Epoch: l.Epoch}})
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (a *Agent) refuseNoMore(p *process) {
 
 // closedFor is how long after a rank has gone on elsewhere nobody hears what its process
 // chooses, if it does not end: by then all have been told that it is lost, or are lost
-// themselves. Short of carryTime, after which another would be told.
+// themselves. Short of the time after which another would be told (carryTime, internal/buddy).
 const closedFor = 4 * time.Second
 
 // livesOn tells whether a host has ranks whose process goes on.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 )
 
@@ -221,14 +222,14 @@ func (c *crew) child(process int) *child {
 
 // forgetBefore removes what the processes of lives before l have left here, of which a
 // snapshot is covered: the rank goes on from no older one. It does not wait.
-func (c *crew) forgetBefore(l life) {
+func (c *crew) forgetBefore(l control.Life) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing || l.epoch <= max(c.covered[l.rank], 1) { // there is none before the first
+	if c.closing || l.Epoch <= max(c.covered[l.Rank], 1) { // there is none before the first
 		return
 	}
-	c.covered[l.rank] = l.epoch
-	c.wg.Go(func() { removeBefore(c.dir.path, l, "rank", "choices") })
+	c.covered[l.Rank] = l.Epoch
+	c.wg.Go(func() { buddy.RemoveBefore(c.dir.path, l, "rank", "choices") })
 }
 
 // close ends what is left when no process is. It waits.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
@@ -29,8 +30,8 @@ type deputy struct {
 	boot     control.Boot
 	orders   Orders
 	identity *identity.Identity
-	line     *line    // to the head; owned by serve
-	copies   *buddies // nil where the job does not outlive hosts
+	line     *line         // to the head; owned by serve
+	copies   *buddy.Keeper // nil where the job does not outlive hosts
 	books    books
 	office   office // where the job outlives its head
 	launches launcher
@@ -117,7 +118,7 @@ func (d *deputy) join() error {
 	d.books.outlive = d.boot.Outlive
 	d.office.init(d)
 	if d.boot.Crashes && d.copies == nil {
-		if d.copies, err = newBuddies(d.identity, d.say); err != nil {
+		if d.copies, err = buddy.Listen(d.identity, d.say); err != nil {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ func (d *deputy) join() error {
 	if err != nil {
 		d.office.close()
 		if d.copies != nil {
-			d.copies.close()
+			d.copies.Close()
 		}
 		return err
 	}
@@ -147,7 +148,7 @@ func (d *deputy) joined() control.Joined {
 		System: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	if d.copies != nil {
-		j.Copies = d.copies.port()
+		j.Copies = d.copies.Port()
 	}
 	return j
 }
@@ -288,7 +289,7 @@ func (d *deputy) leave() {
 		d.asked.Close()
 	}
 	if d.copies != nil {
-		d.copies.close()
+		d.copies.Close()
 	}
 	if d.crew != nil {
 		d.crew.close()
@@ -326,7 +327,7 @@ func (d *deputy) do(m control.ToAgent) {
 		}
 	case m.Buddy != nil || m.Copy != nil || m.Fence != nil || m.Close != nil:
 		if d.copies != nil {
-			d.copies.do(m)
+			d.copies.Do(m)
 		}
 	case m.Voters != nil:
 		d.office.vote(*m.Voters)

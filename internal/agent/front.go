@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -60,7 +61,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	defer f.gone.Wait()
 	defer f.end()
 	f.from.Limit(4 << 20)
-	c.SetReadDeadline(time.Now().Add(shakeTime))
+	c.SetReadDeadline(time.Now().Add(door.ShakeTime))
 	first, err := f.from.Receive()
 	if err != nil || first.Attach == nil {
 		return

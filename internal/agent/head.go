@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,17 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/internal/identity"
-)
-
-const (
-	shakes    = 64              // handshakes at a time, beside those of the job's own agents, which may all come at once:
-	ownMost   = 512             //   so many where nobody knows how many there are. Others try again
-	shakeTime = 5 * time.Second // for each
-	// refusalsTold is how many refusals are worth a line.
-	refusalsTold = 20
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // A head is where the job's other agents connect. Who is no agent of the job
@@ -37,7 +31,7 @@ type head struct {
 	wg       sync.WaitGroup
 	port     int    // where agents connect
 	term     uint64 // of this head's election; 0: it was not elected
-	shaking  handshakes
+	shaking  door.Handshakes
 
 	refused int // owned by the Agent's loop
 
@@ -63,18 +57,17 @@ func (a *Agent) openHead() error {
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}
-	h.listener, err = gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: shakes, Patience: shakeTime,
-		Refused: func(from netip.AddrPort, err error) { a.post(func() { a.strangerRefused(from, err) }) }})
+	h.listener, err = door.Listen(func(from netip.AddrPort, err error) { a.post(func() { a.strangerRefused(from, err) }) })
 	if err != nil {
 		return fmt.Errorf("listen for the agents of other hosts: %w", err)
 	}
 	if a.job.Options.Survive == "crashes" {
-		if a.buddies, err = newBuddies(h.identity, a.ofCopies); err != nil {
+		if a.buddies, err = buddy.Listen(h.identity, a.ofCopies); err != nil {
 			h.listener.Close()
 			return err
 		}
-		if err = a.buddies.home(a.crew.dir.path); err != nil {
-			a.buddies.close()
+		if err = a.buddies.Home(a.crew.dir.path); err != nil {
+			a.buddies.Close()
 			h.listener.Close()
 			return err
 		}
@@ -101,12 +94,12 @@ func (h *head) accept() {
 			c.Close()
 			return
 		}
-		persist(c)
+		socket.Persist(c)
 		h.wg.Go(func() {
 			defer h.forget(c)
 			conn, index, err := h.admit(c)
-			if !h.shaking.ended(c) && err == nil {
-				err = errCrowded
+			if crowded := h.shaking.Ended(c); err == nil {
+				err = crowded
 			}
 			if err != nil {
 				h.a.post(func() { h.a.strangerRefused(c.RemoteAddr(), err) })
@@ -118,23 +111,21 @@ func (h *head) accept() {
 	}
 }
 
-var errCrowded = errors.New("too many others came meanwhile")
-
 // strangerRefused is told of a connection that came to nothing.
 func (a *Agent) strangerRefused(from fmt.Stringer, err error) {
 	a.refusedOne(a.hereName(), err.Error())
 	a.head.refused++
 	switch n := a.head.refused; {
-	case n < refusalsTold:
+	case n < door.RefusalsTold:
 		a.detail("a connection from %s was refused: %v", from, err)
-	case n == refusalsTold:
+	case n == door.RefusalsTold:
 		a.detail("a connection from %s was refused: %v; of more like it nothing will be said", from, err)
 	}
 }
 
 // admit finds out which agent is at the other end of c.
 func (h *head) admit(c net.Conn) (*tls.Conn, int, error) {
-	c.SetDeadline(time.Now().Add(shakeTime))
+	c.SetDeadline(time.Now().Add(door.ShakeTime))
 	conn := tls.Server(c, h.identity.TLS())
 	if err := conn.Handshake(); err != nil {
 		return nil, 0, err
@@ -154,7 +145,7 @@ func (h *head) keep(c net.Conn) bool {
 		return false
 	}
 	h.conns[c] = true
-	h.shaking.begin(c, shakes+2*len(*h.a.roster.Load()))
+	h.shaking.Begin(c, door.Shakes+2*len(*h.a.roster.Load()))
 	return true
 }
 

@@ -28,7 +28,7 @@ func (d *deputy) house() error {
 	d.crew = c
 	d.buried.Store(c)
 	if d.copies != nil {
-		if err := d.copies.home(c.dir.path); err != nil {
+		if err := d.copies.Home(c.dir.path); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (d *deputy) forked(process, pid int, err error) {
 func (d *deputy) said(process int, m *control.Message) {
 	if m != nil {
 		if m.Saved != nil && d.copies != nil {
-			d.copies.keepOf(*m.Saved)
+			d.copies.Saved(*m.Saved)
 		}
 		if m.Paths != nil {
 			d.office.heard(*m.Paths)

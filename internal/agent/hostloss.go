@@ -137,7 +137,7 @@ func (a *Agent) takes(h *host) control.Buddy {
 	b := control.Buddy{Agent: h.index + 1}
 	port := h.copies
 	if h.here {
-		b.Agent, port = 0, a.buddies.port()
+		b.Agent, port = 0, a.buddies.Port()
 	}
 	for _, n := range a.networksOf(h) {
 		if addr := net.JoinHostPort(n.Address, strconv.Itoa(port)); n.Class != topology.SameHost && !slices.Contains(b.Addrs, addr) {
@@ -162,7 +162,7 @@ func (a *Agent) tellOfCopies(h *host, m control.ToAgent) {
 	if r, elsewhere := h.place.(*remote); elsewhere {
 		r.order(m)
 	} else {
-		a.buddies.do(m)
+		a.buddies.Do(m)
 	}
 }
 
@@ -216,7 +216,7 @@ func (a *Agent) savedOn(p *process, m control.Saved) {
 		return
 	}
 	if p.host.here {
-		a.buddies.keepOf(m)
+		a.buddies.Saved(m)
 	}
 	if p.host.buddy == nil {
 		a.cover(p, m.Rank, v)
@@ -232,13 +232,13 @@ func (a *Agent) savedOn(p *process, m control.Saved) {
 // savedBefore is told, by who took a rank, of its last snapshot: its old process may not
 // have been heard.
 func (a *Agent) savedBefore(rank int, m control.Saved) {
-	h := a.survival.homes[life{rank, m.Epoch}]
+	h := a.survival.homes[control.Life{Rank: rank, Epoch: m.Epoch}]
 	if h == nil || h.lost {
 		return
 	}
 	a.store(rank, stored{version{m.Epoch, m.Number}, h, m.File})
 	if h.here && a.copied() {
-		a.buddies.keepOf(m)
+		a.buddies.Saved(m)
 	}
 }
 
@@ -263,7 +263,7 @@ func (a *Agent) forgetLives(rank int) {
 	old := func(epoch uint32) bool { return epoch < v.epoch }
 	for _, epoch := range append([]uint32{1}, s.past[rank]...) {
 		if old(epoch) {
-			delete(s.homes, life{rank, epoch})
+			delete(s.homes, control.Life{Rank: rank, Epoch: epoch})
 		}
 	}
 	s.past[rank] = slices.DeleteFunc(s.past[rank], old)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // How an agent connects to the head of its job.
@@ -148,7 +149,7 @@ func (d *deputy) tryOnce(ctx context.Context, addr string) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	persist(raw)
+	socket.Persist(raw)
 	config := d.identity.TLS()
 	if d.boot.Outlive {
 		config.NextProtos = []string{control.ProtocolHead}

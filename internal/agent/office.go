@@ -323,7 +323,7 @@ func (s *office) next() *line {
 			l = s.find(s.term, patience)
 		}
 		if l != nil {
-			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.hearsay()) == nil {
+			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.Hearsay()) == nil {
 				s.term = l.term
 				return l
 			}

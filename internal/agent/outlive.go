@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
@@ -118,7 +119,7 @@ func (d *deputy) beginJob() (err error) {
 			d.asked.Close()
 			d.crew.close()
 			if d.copies != nil {
-				d.copies.close()
+				d.copies.Close()
 			}
 		}
 	}()
@@ -139,13 +140,13 @@ func (d *deputy) beginJob() (err error) {
 	if d.identity, err = d.boot.Credentials.Open(); err != nil {
 		return err
 	}
-	if d.copies, err = newBuddies(d.identity, d.say); err != nil {
+	if d.copies, err = buddy.Listen(d.identity, d.say); err != nil {
 		return err
 	}
-	if err := d.copies.home(d.crew.dir.path); err != nil {
+	if err := d.copies.Home(d.crew.dir.path); err != nil {
 		return err
 	}
-	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.port()))}
+	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.Port()))}
 	d.office.init(d)
 	a := newAgent(j)
 	a.deputy, a.authority, a.apart = d, authority, f.Apart
@@ -248,9 +249,9 @@ func (a *Agent) added(p *process) ledger.Added {
 
 // openDoor has the deputies of the job, and who shows it to users, come to this head.
 func (a *Agent) openDoor(term uint64) {
-	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]int{}, term: term, port: a.deputy.copies.port()}
-	a.deputy.copies.open(control.ProtocolHead, a.head.enter)
-	a.deputy.copies.open(control.ProtocolFront, a.head.enterFront)
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]int{}, term: term, port: a.deputy.copies.Port()}
+	a.deputy.copies.Handle(control.ProtocolHead, a.head.enter)
+	a.deputy.copies.Handle(control.ProtocolFront, a.head.enterFront)
 }
 
 // enter serves an agent.

@@ -49,7 +49,7 @@ func (c *crew) startRanks(processes []int, s control.Start) {
 
 func (c *crew) send(m control.Message, to ...int) bool {
 	if m.Covered != nil {
-		c.forgetBefore(life{m.Covered.Rank, m.Covered.Epoch})
+		c.forgetBefore(control.Life{Rank: m.Covered.Rank, Epoch: m.Covered.Epoch})
 	}
 	all := true
 	for _, p := range to {

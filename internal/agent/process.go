@@ -29,11 +29,11 @@ type process struct {
 	linkEnded bool
 	started   bool // it runs, or has run
 	exited    bool
-	drained   bool             // and its output has been passed on
-	judged    bool             // how it ended has been looked at
-	condemned bool             // it is being killed, so it takes no rank
-	killed    bool             // by this agent, be it to order
-	closed    map[*host][]life // these hear no more of what its ranks choose
+	drained   bool                     // and its output has been passed on
+	judged    bool                     // how it ended has been looked at
+	condemned bool                     // it is being killed, so it takes no rank
+	killed    bool                     // by this agent, be it to order
+	closed    map[*host][]control.Life // these hear no more of what its ranks choose
 	status    syscall.WaitStatus
 	failed    bool // it has said Failed
 	dead      bool // its ranks were declared failed: level "report"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/leader"
@@ -29,7 +30,7 @@ const (
 
 // readHost tells the owner how this host does, until the crew closes. copies is who carries
 // copies of snapshots from here and to here; nil: nobody does.
-func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
+func (c *crew) readHost(copies *buddy.Keeper, tell func(control.HostReading)) {
 	var quota hostsensor.Quota
 	s := hostsensor.NewSampler(hostsensor.Options{Throttle: &quota})
 	var last control.HostReading // but for its traffic
@@ -37,7 +38,7 @@ func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 	tick := time.NewTicker(readingEvery)
 	defer tick.Stop()
 	before := map[int]uint64{}
-	carried := carriage{}
+	carried := buddy.Carriage{}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	buf := make([]byte, 1024)
 	for {
@@ -85,9 +86,9 @@ func (c *crew) readHost(copies *buddies, tell func(control.HostReading)) {
 			out.Out += i.Out
 		}
 		if copies != nil {
-			in, sent := carried.since(copies.lines())
+			in, sent := carried.Since(copies)
 			out.CopiesIn, out.CopiesOut = float64(in)/r.Over.Seconds(), float64(sent)/r.Over.Seconds()
-			out.Carried = copies.carried(r.Over)
+			out.Carried = copies.Carried(r.Over)
 		}
 		tell(out)
 		last = control.HostReading{Machine: out.Machine, Over: int64(readingEvery), CPU: out.CPU, Own: out.Own, Steal: out.Steal, Pressure: out.Pressure, MemoryFree: out.MemoryFree}

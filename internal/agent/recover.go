@@ -216,7 +216,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true, Snapshot: stores[r].number}})
 			from := "from the beginning"
 			s.past[r] = append(s.past[r], s.epoch)
-			s.homes[life{r, s.epoch}] = to.host
+			s.homes[control.Life{Rank: r, Epoch: s.epoch}] = to.host
 			s.since[r] = since{s.epoch, stores[r].version}
 			if st := stores[r]; st.file != "" {
 				from = fmt.Sprintf("from snapshot %d", st.number)

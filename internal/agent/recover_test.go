@@ -3,6 +3,9 @@ package agent
 import (
 	"fmt"
 	"io"
+	"net"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -10,7 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/witness"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -56,6 +63,31 @@ func surviving(ranks ...int) (*Agent, *notebook) {
 	a.first = len(ranks)
 	a.emitJob()
 	return a, n
+}
+
+// keepers are those of as many agents, and the directories of the job on their hosts.
+func keepers(t *testing.T, n int) (all []*buddy.Keeper, dirs []string) {
+	authority, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	for i := range n {
+		issued, err := authority.Issue(identity.Agent, i, 1)
+		require.NoError(t, err)
+		own, err := issued.Open()
+		require.NoError(t, err)
+		k, err := buddy.Listen(own, func(control.FromAgent) {})
+		require.NoError(t, err)
+		t.Cleanup(k.Close)
+		dir := t.TempDir()
+		require.NoError(t, k.Home(dir))
+		all, dirs = append(all, k), append(dirs, dir)
+	}
+	return all, dirs
+}
+
+// keeper is one that no other knows.
+func keeper(t *testing.T) *buddy.Keeper {
+	all, _ := keepers(t, 1)
+	return all[0]
 }
 
 // adopted is what p was told to go on with, once.
@@ -228,7 +260,7 @@ func TestARankThatIsGivenUpHasMoved(t *testing.T) {
 func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
 	a, _ := surviving(1, 0, 1, 0)
 	a.survival.copied, a.copies = true, true
-	a.buddies = neighbours(t, 1)[0].buddies
+	a.buddies = keeper(t)
 	p := a.processes
 	a.store(0, stored{version{1, 6}, p[2].host, "copy"})
 	a.survival.covered[0] = version{1, 6}
@@ -313,7 +345,7 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 func TestCopiesAreSentAgainWhereTheyMust(t *testing.T) {
 	a, _ := surviving(1, 1, 0)
 	a.survival.copied, a.copies = true, true
-	a.buddies = neighbours(t, 1)[0].buddies
+	a.buddies = keeper(t)
 	p := a.processes
 	a.store(0, stored{version{1, 7}, p[1].host, "copy on b"})
 	a.survival.covered[0] = version{1, 7}
@@ -364,7 +396,7 @@ func TestALostRankGoesOnFromTheNewestSnapshot(t *testing.T) {
 func TestWhatWasSavedBeforeAMove(t *testing.T) {
 	a, _ := surviving(1, 0, 0)
 	p := a.processes
-	a.survival.homes[life{0, 1}] = p[0].host
+	a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = p[0].host
 	a.moveTo(0, p[0], p[1], func(error) {})
 	saved := control.Saved{Rank: 0, Epoch: 1, Number: 5, File: "of a"}
 	a.arrived(p[1], control.Arrived{Rank: 0, Epoch: 2, Saved: &saved})
@@ -485,10 +517,11 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 			a, n := surviving(1, 0, 1)
 			p := a.processes
 			a.survival.copied = true
-			a.buddies = neighbours(t, 1)[0].buddies
+			keepers, dirs := keepers(t, 2)
+			a.buddies = keepers[0]
 			a.store(0, stored{version{1, 6}, p[1].host, "copy"})
 			a.survival.covered[0] = version{1, 6}
-			a.survival.homes[life{0, 1}] = p[0].host
+			a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = p[0].host
 			a.witnessed(p[0].host, p[1].host)
 			a.witnessed(p[0].host, p[2].host)
 			c.before(a)
@@ -502,19 +535,39 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 				require.Equal(t, map[bring]bool{{0, p[0].host, p[1].host}: false}, a.survival.bringing, "its own host knows all")
 				return
 			}
-			one := []life{{0, 1}}
-			require.Equal(t, map[*host][]life{p[1].host: one, p[2].host: one}, p[0].closed)
-			require.Equal(t, uint32(1), a.buddies.ends[0].epoch)
+			one := []control.Life{{Rank: 0, Epoch: 1}}
+			require.Equal(t, map[*host][]control.Life{p[1].host: one, p[2].host: one}, p[0].closed)
+			heard := choosesOn(t, keepers[1], dirs[1], a.buddies)
+			require.Never(t, heard, 100*time.Millisecond, 10*time.Millisecond)
 			require.Empty(t, p[1].ranks, "what the other witness knows is on its way")
 			a.brought(p[1].host, control.Brought{Rank: 0, Agent: a.agentOf(p[2].host)})
 			require.Equal(t, []int{0}, p[1].ranks)
 			require.Equal(t, "copy", n.adopted(t, p[1]).Snapshot)
 			require.Equal(t, 1, ended)
-			require.True(t, time.Now().Before(a.buddies.ends[0].until))
 			a.exited(p[0], syscall.WaitStatus(syscall.SIGKILL))
-			require.False(t, time.Now().Before(a.buddies.ends[0].until), "it can be refused no more")
+			require.Eventually(t, heard, 20*time.Second, time.Millisecond, "it can be refused no more")
 		})
 	}
+}
+
+// choosesOn has the first life of rank 0 choose on a host whose buddy is to. The function that it
+// returns tells whether that has been heard.
+func choosesOn(t *testing.T, on *buddy.Keeper, dir string, to *buddy.Keeper) func() bool {
+	page, err := witness.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { page.Close() })
+	heard := func() bool { page.Wake(); return page.Witnessed() >= page.Recorded() }
+	page.Record(1) // of a file that is gone
+	on.Do(control.ToAgent{Buddy: &control.Buddy{Addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(to.Port()))}}})
+	require.Eventually(t, heard, 20*time.Second, time.Millisecond, "they are there for each other")
+
+	d, err := checkpoint.CreateDeterminants(filepath.Join(dir, "choices-0.1"))
+	require.NoError(t, err)
+	t.Cleanup(func() { d.Close() })
+	require.NoError(t, d.Append(checkpoint.Determinant{Kind: 1}))
+	page.AddFile()
+	page.Record(1)
+	return heard
 }
 
 // A host keeps its buddy as long as that will do: not one that ranks are kept off while there is
@@ -522,7 +575,7 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 func TestBuddiesThatWillDo(t *testing.T) {
 	a, _ := surviving(1, 1, 1, 1)
 	a.survival.copied = true
-	a.buddies = neighbours(t, 1)[0].buddies
+	a.buddies = keeper(t)
 	var places []topology.Place
 	for _, p := range a.processes {
 		places = append(places, p.place())

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
@@ -68,7 +69,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	if r.to.Send(control.ToAgent{Alive: &control.Alive{Term: h.term}}) != nil { // it is let in
 		return
 	}
-	c.SetReadDeadline(time.Now().Add(shakeTime))
+	c.SetReadDeadline(time.Now().Add(door.ShakeTime))
 	first, err := r.conn.Receive()
 	again := first.Rejoined != nil && h.a.deputy != nil
 	if err != nil || first.Joined == nil && !again {
@@ -320,7 +321,7 @@ func (r *remote) heard(m control.FromAgent) {
 		a.post(func() { a.evictedAgent(r, reason) })
 	case m.Refused != nil:
 		r.refused++
-		told, reason := r.refused <= refusalsTold, printable(m.Refused.Reason)
+		told, reason := r.refused <= door.RefusalsTold, printable(m.Refused.Reason)
 		a.post(func() {
 			if told {
 				a.warn("host %s: a connection was refused: %s", r.host.name, reason)

@@ -17,9 +17,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // A replica is a voter's part in what replicates the ledger: raft, over the job's own
@@ -59,7 +61,7 @@ func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
 
 // newReplica takes part from now on, with connections that come in by door. The first
 // has the others take part.
-func newReplica(agent int, own *identity.Identity, door *buddies, ear func(agent int) *patient, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
+func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(agent int) *patient, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
 	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters, done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })
@@ -102,7 +104,7 @@ func newReplica(agent int, own *identity.Identity, door *buddies, ear func(agent
 		return nil, err
 	}
 	go r.impatient(silence)
-	door.open(control.ProtocolRaft, r.serve)
+	door.Handle(control.ProtocolRaft, r.serve)
 	return r, nil
 }
 
@@ -387,7 +389,7 @@ func dialDoor(ctx context.Context, own *identity.Identity, protocol, addr string
 	if err != nil {
 		return nil, err
 	}
-	persist(raw)
+	socket.Persist(raw)
 	config := own.TLS()
 	config.NextProtos = []string{protocol}
 	conn := tls.Client(raw, config)

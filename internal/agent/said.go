@@ -115,7 +115,7 @@ func (a *Agent) startRanks() {
 	for _, p := range a.processes {
 		p.joined = true
 		for _, r := range p.ranks {
-			a.survival.homes[life{r, a.survival.epoch}] = p.host
+			a.survival.homes[control.Life{Rank: r, Epoch: a.survival.epoch}] = p.host
 		}
 	}
 	start := a.startOf()

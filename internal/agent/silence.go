@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // patientWaits in a row are a silence.
@@ -50,7 +51,7 @@ type patient struct {
 func (c *patient) wait(silence time.Duration) {
 	c.silence = silence
 	c.at.set(time.Now())
-	outwait(c.NetConn(), max(silence, control.AlivePatient))
+	socket.Outwait(c.NetConn(), max(silence, control.AlivePatient))
 }
 
 // heard is how long ago something came.
@@ -107,7 +108,7 @@ func (c *patient) hear(b []byte, waits int) (n int, err error) {
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
-		if info := tcpInfo(c.NetConn()); info != nil {
+		if info := socket.Info(c.NetConn()); info != nil {
 			c.crawl.see(info, c.at.time(), time.Now(), c.silence)
 		}
 		if c.missed != nil {
@@ -211,7 +212,7 @@ func (h *head) slowest() (rtt time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ear := range h.ears {
-		if info := tcpInfo(ear.NetConn()); info != nil {
+		if info := socket.Info(ear.NetConn()); info != nil {
 			rtt = max(rtt, time.Duration(info.Rtt)*time.Microsecond)
 		}
 	}
@@ -283,7 +284,7 @@ func (a *Agent) heardOf(h *host, process int, at time.Time) {
 
 // reachedAgain is how much later than the first of several hosts the last may be heard when
 // this host's network is there again: where they had to be found anew, the kernel asks for
-// them once a second, as often as TCP tries again (see persist).
+// them once a second, as often as TCP tries again (see socket.Persist).
 const reachedAgain = time.Second
 
 // cutOffLong is after how long its user is told that this host seems to be cut off.

@@ -193,7 +193,7 @@ func (a *Agent) recall(state *ledger.State) error {
 	}
 	for i, x := range state.Job.Processes {
 		for _, r := range x.Ranks {
-			s.homes[life{r, 1}] = a.processes[i].host
+			s.homes[control.Life{Rank: r, Epoch: 1}] = a.processes[i].host
 		}
 	}
 	for r := range ranks {
@@ -203,10 +203,10 @@ func (a *Agent) recall(state *ledger.State) error {
 		epoch := uint32(i + 2)
 		switch c.Kind {
 		case ledger.Moved:
-			s.homes[life{c.Move.Rank, epoch}] = a.processes[c.Move.To].host
+			s.homes[control.Life{Rank: c.Move.Rank, Epoch: epoch}] = a.processes[c.Move.To].host
 		case ledger.Recovery:
 			for _, x := range c.Recovered.Ranks {
-				s.homes[life{x.Rank, epoch}] = a.processes[x.Process].host
+				s.homes[control.Life{Rank: x.Rank, Epoch: epoch}] = a.processes[x.Process].host
 				s.since[x.Rank] = since{epoch, version{x.From.Epoch, x.From.Number}}
 			}
 		}
@@ -409,8 +409,8 @@ func (a *Agent) believe(h *host, says control.Rejoined) {
 	for _, x := range says.Copies {
 		a.store(x.Rank, stored{version{x.Epoch, x.Number}, h, x.File})
 	}
-	for _, x := range says.Heard {
-		if home := a.survival.homes[life{x.Rank, x.Epoch}]; home != nil && home != h {
+	for _, l := range says.Heard {
+		if home := a.survival.homes[l]; home != nil && home != h {
 			a.witnessed(home, h)
 		}
 	}

@@ -19,15 +19,15 @@ import (
 // survival is what the agent knows of it. Owned by loop.
 type survival struct {
 	epoch   uint32
-	lives   map[int]int      // by rank: how often it was recovered since its last snapshot
-	moving  map[int]*move    // by rank
-	sizes   map[int]int64    // by rank: bytes of its state
-	past    map[int][]uint32 // by rank: the epochs in which its lives began, but for the first, back to that which is covered
-	homes   map[life]*host   // where each of them began
-	lost    []int            // processes that are being killed, as the next map says
-	void    []uint32         // epochs of moves that came to nothing, of which the processes are still to be told
-	changed time.Time        // when a rank moved, was recovered, or was declared failed, last
-	loss    *verdict         // how the first process was lost that was declared failed; nil: none was
+	lives   map[int]int            // by rank: how often it was recovered since its last snapshot
+	moving  map[int]*move          // by rank
+	sizes   map[int]int64          // by rank: bytes of its state
+	past    map[int][]uint32       // by rank: the epochs in which its lives began, but for the first, back to that which is covered
+	homes   map[control.Life]*host // where each of them began
+	lost    []int                  // processes that are being killed, as the next map says
+	void    []uint32               // epochs of moves that came to nothing, of which the processes are still to be told
+	changed time.Time              // when a rank moved, was recovered, or was declared failed, last
+	loss    *verdict               // how the first process was lost that was declared failed; nil: none was
 
 	stored      map[int][]stored // by rank: where snapshots of it are
 	covered     map[int]version  // by rank: what others have forgotten what it had before
@@ -57,7 +57,7 @@ type move struct {
 }
 
 func newSurvival() survival {
-	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[life]*host{},
+	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[control.Life]*host{},
 		stored: map[int][]stored{}, covered: map[int]version{}, wanted: map[int]wish{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{},
 		since: map[int]since{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, witnesses: map[*host][]*host{}, bringing: map[bring]bool{}}
 }
@@ -414,7 +414,7 @@ func (a *Agent) came(m *move) {
 	a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.epoch}})
 	m.from.ranks = slices.DeleteFunc(slices.Clone(m.from.ranks), func(r int) bool { return r == m.rank })
 	m.to.ranks = []int{m.rank}
-	a.survival.homes[life{m.rank, m.epoch}] = m.to.host
+	a.survival.homes[control.Life{Rank: m.rank, Epoch: m.epoch}] = m.to.host
 	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
 	a.emitOf(m.to, events.Event{Kind: events.RankMoved, Rank: new(m.rank), Text: "it was moved", Moved: &events.Moved{From: m.from.index, Epoch: m.epoch}})
 	a.tellMap(m)

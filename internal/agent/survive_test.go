@@ -417,7 +417,7 @@ func TestEarlierLivesLeaveNothing(t *testing.T) {
 			s := &tr.survival
 			homes := 0
 			for l := range s.homes {
-				if l.rank == 1 {
+				if l.Rank == 1 {
 					homes++
 				}
 			}

@@ -230,6 +230,12 @@ type Metrics struct {
 	Error string `json:",omitempty"`
 }
 
+// A Life of a rank: that which began in an epoch.
+type Life struct {
+	Rank  int
+	Epoch uint32
+}
+
 // Buddy: copies of the snapshots that are saved on this host go to that agent from
 // now on, the last of each rank first. Without Addrs they go nowhere.
 type Buddy struct {
@@ -332,14 +338,7 @@ type Rejoined struct {
 	Joined    Joined
 	Processes []Account
 	Copies    []Holds
-	Heard     []Heard
-}
-
-// Heard: choices that a rank made on another host, in the life that began in an epoch,
-// are known here.
-type Heard struct {
-	Rank  int
-	Epoch uint32
+	Heard     []Life // of whose choices, made on another host, something is known here
 }
 
 // An Account is what the agent knows of a process that it has started.

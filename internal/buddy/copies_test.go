@@ -1,9 +1,8 @@
-package agent
+package buddy
 
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ func TestACopyToASilentAgent(t *testing.T) {
 	}
 	two[0].copy(control.Copy{Rank: 0, Epoch: 1, File: file(0), To: control.Buddy{Agent: 7, Addrs: []string{silent.Addr().String()}}})
 	two[0].meet(two[1].asBuddy())
-	two[0].keepOf(control.Saved{Rank: 1, Epoch: 1, Number: 1, File: file(1)})
+	two[0].Saved(control.Saved{Rank: 1, Epoch: 1, Number: 1, File: file(1)})
 	for {
 		select {
 		case m := <-two[1].told:
@@ -82,43 +81,4 @@ func TestACopyToASilentAgent(t *testing.T) {
 			t.Fatal("nothing was copied")
 		}
 	}
-}
-
-// Who comes from a host of the job and breaks off is an agent's that was cut off; who says what no
-// agent says, or comes from elsewhere, is a stranger.
-func TestAnAgentThatIsCutOffIsNoStranger(t *testing.T) {
-	two := neighbours(t, 2)
-	here, there := two[1], two[0]
-	visit := func(from, say string) {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		c, err := d.Dial("tcp", here.asBuddy().Addrs[0])
-		require.NoError(t, err)
-		_, err = c.Write([]byte(say))
-		require.NoError(t, err)
-		c.(*net.TCPConn).CloseWrite()
-		c.Read(make([]byte, 1)) // it is over there, too
-		c.Close()
-	}
-	line, err := there.dial(here.asBuddy().Addrs[0], here.index)
-	require.NoError(t, err)
-	defer line.Close()
-	require.Eventually(t, func() bool {
-		here.mu.Lock()
-		defer here.mu.Unlock()
-		return here.from[netip.MustParseAddr("127.0.0.1")]
-	}, 20*time.Second, time.Millisecond)
-	hello := "\x16\x03\x01\x02\x00\x01"
-	visit("127.0.0.1", hello)
-	visit("127.0.0.2", hello)
-	visit("127.0.0.1", "GET / HTTP/1.0")
-	for _, want := range []string{"^127.0.0.2:.* it hung up", "^127.0.0.1:.* first bytes are not"} { // in the order of the visits
-		select {
-		case m := <-here.told:
-			require.NotNil(t, m.Refused)
-			require.Regexp(t, want, m.Refused.Reason)
-		case <-time.After(20 * time.Second):
-			t.Fatalf("nobody was told of %s", want)
-		}
-	}
-	require.EqualValues(t, 2, here.strangers.Load())
 }

@@ -1,28 +1,14 @@
-package agent
+package buddy
 
 import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/socket"
 	"github.com/mpiv/mpiv/sensors/path"
 	"github.com/mpiv/mpiv/transport/tcp"
 )
-
-// lines is the connections over which copies of snapshots come and go now.
-func (b *buddies) lines() (all []net.Conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for c := range b.guests {
-		all = append(all, c)
-	}
-	for h := range b.hauls {
-		all = append(all, h.conn)
-	}
-	return all
-}
 
 // A haul is the connection over which copies go to another agent.
 type haul struct {
@@ -30,19 +16,19 @@ type haul struct {
 	agent int
 	addr  string // of its host
 
-	// Guarded by the buddies' lock.
+	// Guarded by the Keeper's lock.
 	meter  tcp.Meter
 	course path.Course
 	looked time.Time
 }
 
 // watch looks at the path of h until the function that it returns is called, which waits.
-func (b *buddies) watch(h *haul) (end func()) {
+func (k *Keeper) watch(h *haul) (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
-	b.mu.Lock()
+	k.mu.Lock()
 	h.looked = time.Now()
-	b.mu.Unlock()
-	b.look(h)
+	k.mu.Unlock()
+	k.look(h)
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(path.Look)
@@ -50,9 +36,9 @@ func (b *buddies) watch(h *haul) (end func()) {
 		for {
 			select {
 			case <-tick.C:
-				b.look(h)
+				k.look(h)
 			case <-stop:
-				b.look(h)
+				k.look(h)
 				return
 			}
 		}
@@ -60,10 +46,10 @@ func (b *buddies) watch(h *haul) (end func()) {
 	return func() { close(stop); <-ended }
 }
 
-func (b *buddies) look(h *haul) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	fdOf(h.conn, func(fd int) {
+func (k *Keeper) look(h *haul) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	socket.Do(h.conn, func(fd int) {
 		now := time.Now()
 		if info, ok := h.meter.Read(fd, now); ok {
 			h.course.See(info, now, now.Sub(h.looked))
@@ -72,26 +58,46 @@ func (b *buddies) look(h *haul) {
 	})
 }
 
-// carried is what was seen of the path over which copies go since the last time, over ago; nil: nothing went.
-func (b *buddies) carried(over time.Duration) *control.Carried {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.out == nil {
+// Carried is what was seen of the path over which copies of snapshots go to the buddy since it was
+// last called, which is over ago; nil: nothing went. It is for one caller: what was told once is
+// not told again.
+func (k *Keeper) Carried(over time.Duration) *control.Carried {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.out == nil {
 		return nil
 	}
-	r, any := b.out.course.Read(over)
+	r, any := k.out.course.Read(over)
 	if !any {
 		return nil
 	}
-	return &control.Carried{Reading: r, Agent: b.out.agent, Addr: b.out.addr}
+	return &control.Carried{Reading: r, Agent: k.out.agent, Addr: k.out.addr}
 }
 
-// A carriage is what each of some connections had carried when it was last looked at.
-type carriage map[net.Conn][2]uint64
+// A Carriage is what each connection of a [Keeper] had carried when it was last looked at. It is made
+// empty, and for one goroutine.
+type Carriage map[net.Conn][2]uint64
+
+// Since is how many bytes came to k and went from it since the last time; of connections that are
+// new, ever.
+func (c Carriage) Since(k *Keeper) (in, out uint64) { return c.since(k.lines()) }
+
+// lines is the connections over which copies of snapshots come and go now.
+func (k *Keeper) lines() (all []net.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for c := range k.guests {
+		all = append(all, c)
+	}
+	for h := range k.hauls {
+		all = append(all, h.conn)
+	}
+	return all
+}
 
 // since is how many bytes came and went over the connections since the last time. The kernel knows: what a
 // program has written may wait for long. Those that have ended meanwhile count no more.
-func (c carriage) since(lines []net.Conn) (in, out uint64) {
+func (c Carriage) since(lines []net.Conn) (in, out uint64) {
 	gone := make(map[net.Conn]bool, len(c))
 	for l := range c {
 		gone[l] = true
@@ -115,26 +121,9 @@ func (c carriage) since(lines []net.Conn) (in, out uint64) {
 // carriedBy is how many bytes have come over a TCP connection, and how many that were sent have
 // arrived; false: the kernel does not tell.
 func carriedBy(c net.Conn) (bytes [2]uint64, ok bool) {
-	info := tcpInfo(c)
+	info := socket.Info(c)
 	if info == nil {
 		return bytes, false
 	}
 	return [2]uint64{info.Bytes_received, info.Bytes_acked}, true
-}
-
-// tcpInfo is what the kernel knows of a TCP connection; nil: nothing, or it does not tell.
-func tcpInfo(c net.Conn) (info *unix.TCPInfo) {
-	fdOf(c, func(fd int) { info, _ = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO) })
-	return info
-}
-
-// fdOf calls f with the socket of a TCP connection, unless it is none or was closed.
-func fdOf(c net.Conn, f func(fd int)) {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	if raw, err := tcp.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { f(int(fd)) })
-	}
 }

@@ -1,4 +1,4 @@
-package agent
+package buddy
 
 import (
 	"fmt"
@@ -16,10 +16,10 @@ import (
 	"github.com/mpiv/mpiv/internal/witness"
 )
 
-// A neighbour is the buddies of one agent, with a directory of the job, and what it tells
+// A neighbour is the Keeper of one agent, with a directory of the job, and what it tells
 // the first agent.
 type neighbour struct {
-	*buddies
+	*Keeper
 	index int
 	told  chan control.FromAgent
 	page  *witness.Page // as its processes have it
@@ -34,11 +34,11 @@ func neighbours(t *testing.T, n int) (all []*neighbour) {
 		own, err := issued.Open()
 		require.NoError(t, err)
 		x := &neighbour{index: i, told: make(chan control.FromAgent, 100)}
-		x.buddies, err = newBuddies(own, func(m control.FromAgent) { x.told <- m })
+		x.Keeper, err = Listen(own, func(m control.FromAgent) { x.told <- m })
 		require.NoError(t, err)
-		t.Cleanup(x.buddies.close)
+		t.Cleanup(x.Keeper.Close)
 		dir := t.TempDir()
-		require.NoError(t, x.home(dir))
+		require.NoError(t, x.Home(dir))
 		x.page, err = witness.Open(dir)
 		require.NoError(t, err)
 		t.Cleanup(func() { x.page.Close() })
@@ -48,7 +48,7 @@ func neighbours(t *testing.T, n int) (all []*neighbour) {
 }
 
 func (n *neighbour) asBuddy() control.Buddy {
-	return control.Buddy{Agent: n.index, Addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port()))}}
+	return control.Buddy{Agent: n.index, Addrs: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Port()))}}
 }
 
 // file begins the choices of a life on n's host.
@@ -132,7 +132,7 @@ func TestChoicesAreWitnessed(t *testing.T) {
 	b.knows(t, 0, 1, 40, 70)
 
 	// Another buddy is told all, and only then does anything leave.
-	b.close()
+	b.Close()
 	a.choose(t, second, 50, 60)
 	a.page.Wake()
 	time.Sleep(20 * time.Millisecond)
@@ -153,7 +153,7 @@ func TestChoicesAreWitnessed(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.heard[life{1, 1}].end() == 62
+		return c.heard[control.Life{Rank: 1, Epoch: 1}].end() == 62
 	}, 10*time.Second, time.Millisecond)
 }
 
@@ -163,7 +163,7 @@ func TestChoicesThatCannotBeSent(t *testing.T) {
 	n := neighbours(t, 2)
 	a, b := n[0], n[1]
 	to := b.asBuddy()
-	b.close()
+	b.Close()
 	a.file(t, 0, 1)
 	a.meet(to)
 	select {
@@ -187,15 +187,15 @@ func TestChoicesAreBrought(t *testing.T) {
 	require.NoError(t, d.Truncate(10))
 	a.meet(b.asBuddy())
 	a.witnessed(t)
-	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
+	b.Do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
 	c.brought(t, 3, 1)
 	c.knows(t, 3, 5, 10, 30)
 	require.NoError(t, d.Truncate(20))
 	a.choose(t, d, 30, 40)
-	a.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
+	a.Do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 5, To: c.asBuddy()}})
 	c.brought(t, 3, 0)
 	c.knows(t, 3, 5, 20, 40)
-	b.do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 6, To: c.asBuddy()}}) // of later lives nothing is known, and that is said
+	b.Do(control.ToAgent{Copy: &control.Copy{Rank: 3, Epoch: 6, To: c.asBuddy()}}) // of later lives nothing is known, and that is said
 	c.brought(t, 3, 1)
 }
 
@@ -210,7 +210,7 @@ func TestChoicesAreBroughtAfterWhatTheyHangOn(t *testing.T) {
 	b.mu.Lock() // it hears nothing
 	a.choose(t, first, 0, 1)
 	a.choose(t, second, 0, 1)
-	a.do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 5, To: c.asBuddy()}})
+	a.Do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 5, To: c.asBuddy()}})
 	select {
 	case m := <-c.told:
 		b.mu.Unlock()
@@ -244,9 +244,9 @@ func TestChoicesAreBroughtByFormerBuddies(t *testing.T) {
 			home.meet(newest.asBuddy())
 			home.choose(t, d, 61, 70)
 			home.witnessed(t)
-			home.close()
+			home.Close()
 			bring := func(from, to *neighbour) {
-				from.do(control.ToAgent{Copy: &control.Copy{Rank: 0, Epoch: 1, To: to.asBuddy()}})
+				from.Do(control.ToAgent{Copy: &control.Copy{Rank: 0, Epoch: 1, To: to.asBuddy()}})
 				to.brought(t, 0, from.index)
 			}
 			switch last {
@@ -311,7 +311,7 @@ func TestChoicesOfARankThatGoesOnElsewhere(t *testing.T) {
 	a.choose(t, file, 0, 10)
 	a.witnessed(t)
 	closed := control.Close{Rank: 4, Epoch: 2, For: time.Minute}
-	b.do(control.ToAgent{Close: &closed})
+	b.Do(control.ToAgent{Close: &closed})
 	before := a.page.Witnessed()
 	a.choose(t, file, 10, 15)
 	a.page.Wake()
@@ -319,13 +319,13 @@ func TestChoicesOfARankThatGoesOnElsewhere(t *testing.T) {
 	require.Equal(t, before, a.page.Witnessed())
 	b.knows(t, 4, 2, 0, 10)
 
-	c.do(control.ToAgent{Close: &closed}) // it may have been the buddy before
-	b.do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 1, To: c.asBuddy()}})
+	c.Do(control.ToAgent{Close: &closed}) // it may have been the buddy before
+	b.Do(control.ToAgent{Copy: &control.Copy{Rank: 4, Epoch: 1, To: c.asBuddy()}})
 	require.Equal(t, &control.Brought{Rank: 4, Agent: 1}, (<-c.told).Brought)
 	c.knows(t, 4, 2, 0, 10)
 
 	// The process has ended. The next life may have come to the same host.
-	b.do(control.ToAgent{Close: &control.Close{Rank: 4, Epoch: 2}})
+	b.Do(control.ToAgent{Close: &control.Close{Rank: 4, Epoch: 2}})
 	next := a.file(t, 4, 3)
 	a.choose(t, next, 0, 5)
 	a.witnessed(t)
