@@ -77,9 +77,12 @@ func loadContract(path string) (sensors.Contract, error) {
 	return c, nil
 }
 
-// contractsOf asks the job called name, or the only one.
+// contractsOf asks the job called name, which is no file, or the only one.
 func contractsOf(name string) (*agent.Contracts, error) {
 	j, err := choose(name)
+	if err != nil && name != "" {
+		err = fmt.Errorf("%s is no file here, and %w", name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +205,7 @@ func contractCalled(word string) (sensors.Contract, error) {
 	}
 	c, err := contractsOf(word)
 	if err != nil {
-		return sensors.Contract{}, fmt.Errorf("%s is no file here, and %w", word, err)
+		return sensors.Contract{}, err
 	}
 	var learned sensors.Contract
 	for _, s := range c.Links {

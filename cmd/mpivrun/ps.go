@@ -207,6 +207,16 @@ func whose(p *events.Process) string {
 	return ranksText(p.Ranks)
 }
 
+// linksOf is the links of p, as last read, between processes that run.
+func linksOf(s *events.State, p *events.Process) []events.LinkReading {
+	if p.Reading == nil || p.Phase == events.PhaseExited {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Reading.Links), func(l events.LinkReading) bool {
+		return l.Peer < 0 || l.Peer >= len(s.Processes) || s.Processes[l.Peer].Phase == events.PhaseExited
+	})
+}
+
 // psLinks lists over what each process talks to others, and what it exchanged.
 func psLinks(w io.Writer, s *events.State, promised *agent.Contracts) error {
 	var all, whys strings.Builder
@@ -215,13 +225,7 @@ func psLinks(w io.Writer, s *events.State, promised *agent.Contracts) error {
 	n := 0
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		if p.Reading == nil {
-			continue
-		}
-		for _, l := range p.Reading.Links {
-			if l.Peer < 0 || l.Peer >= len(s.Processes) {
-				continue
-			}
+		for _, l := range linksOf(s, p) {
 			n++
 			with := whose(&s.Processes[l.Peer])
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", whose(p), with, pathOf(l),

@@ -11,25 +11,32 @@ import (
 )
 
 // withSpares is halo of two processes and two spares. The second process was killed: its
-// ranks went to the first and to one of the spares.
+// ranks had gone to the first and to one of the spares.
 func withSpares() *events.State {
+	s := vacated()
+	tell(s, events.Event{Kind: events.ProcessExited, Host: "b.example.org", Process: new(1), Exited: &events.Exited{Code: 137, Signal: 9}, Text: "was killed by signal 9 (killed)"})
+	return s
+}
+
+// vacated is that before the second process was killed.
+func vacated() *events.State {
 	s := halo(2)
-	seq := s.Seq
-	for _, e := range []events.Event{
-		{Kind: events.ProcessAdded, Host: "a", Process: new(2)},
-		{Kind: events.ProcessStarted, Host: "a", Process: new(2), Started: &events.Started{PID: 102}},
-		{Kind: events.ProcessAdded, Host: "a", Process: new(3)},
-		{Kind: events.RankMoved, Host: "a", Process: new(2), Rank: new(3), Moved: &events.Moved{From: 1, Epoch: 2}},
-		{Kind: events.RankMoved, Host: "a", Process: new(0), Rank: new(2), Moved: &events.Moved{From: 1, Epoch: 3}},
-		{Kind: events.ProcessExited, Host: "b.example.org", Process: new(1), Exited: &events.Exited{Code: 137, Signal: 9}, Text: "was killed by signal 9 (killed)"},
-	} {
-		seq++
-		e.V, e.Seq, e.Time = events.Version, seq, noon
+	tell(s,
+		events.Event{Kind: events.ProcessAdded, Host: "a", Process: new(2)},
+		events.Event{Kind: events.ProcessStarted, Host: "a", Process: new(2), Started: &events.Started{PID: 102}},
+		events.Event{Kind: events.ProcessAdded, Host: "a", Process: new(3)},
+		events.Event{Kind: events.RankMoved, Host: "a", Process: new(2), Rank: new(3), Moved: &events.Moved{From: 1, Epoch: 2}},
+		events.Event{Kind: events.RankMoved, Host: "a", Process: new(0), Rank: new(2), Moved: &events.Moved{From: 1, Epoch: 3}})
+	return s
+}
+
+func tell(s *events.State, all ...events.Event) {
+	for _, e := range all {
+		e.V, e.Seq, e.Time = events.Version, s.Seq+1, noon
 		if !s.Apply(e) {
 			panic(string(events.Append(nil, e)) + " tells nothing")
 		}
 	}
-	return s
 }
 
 func TestPsShowsProcessesWithoutRanks(t *testing.T) {
@@ -47,9 +54,16 @@ func TestPsShowsProcessesWithoutRanks(t *testing.T) {
 
 func TestLinksOfProcessesWithoutRanks(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, psLinks(&b, withSpares(), nil))
+	require.NoError(t, psLinks(&b, vacated(), nil))
 	require.Contains(t, b.String(), "0-2        process 1  tcp lan  1.00k")
 	require.Contains(t, b.String(), "process 1  0-2        tcp lan  1.00k")
+}
+
+// What was last read of a process that has ended, or of others' links to it, is no news.
+func TestLinksOfAProcessThatHasEnded(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, psLinks(&b, withSpares(), nil))
+	require.NotContains(t, b.String(), "process 1")
 }
 
 // Ranks is a list where there are none, too.

@@ -325,13 +325,7 @@ func (v screen) links(s *events.State) []string {
 	var rows []sortable
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		if p.Reading == nil || p.Phase == events.PhaseExited {
-			continue
-		}
-		for _, l := range p.Reading.Links {
-			if l.Peer < 0 || l.Peer >= len(s.Processes) {
-				continue
-			}
+		for _, l := range linksOf(s, p) {
 			rate, ok := p.LinkRate(l.Peer)
 			messages, out, in := "-", "-", "-"
 			if ok {
