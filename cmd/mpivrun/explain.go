@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/waits"
 )
 
 const explainUsage = "say mpivrun explain [--json] [DECISION] [--job JOB | --from FILE]"
@@ -21,6 +22,14 @@ type explaining struct {
 	from     string // a file of events
 	asJSON   bool
 	decision uint64 // 0: all
+}
+
+// An explanation is the answer as JSON. From a file there is but the audit.
+type explanation struct {
+	Explanation *waits.Explanation `json:"explanation,omitempty"`
+	Proven      bool               `json:"proven"`           // the deadlock in it was seen twice
+	Silent      []int              `json:"silent,omitempty"` // ranks whose process did not answer in time
+	Audit       *events.Audit      `json:"audit"`
 }
 
 func parseExplain(args []string) (q explaining, err error) {
@@ -99,7 +108,7 @@ func explain(w io.Writer, args []string) error {
 		return err
 	}
 	if q.asJSON {
-		return printJSON(w, ans)
+		return printJSON(w, explanation{ans.Explanation, ans.Proven, ans.Silent, ans.Audit})
 	}
 	if ans.Explanation != nil {
 		head := name

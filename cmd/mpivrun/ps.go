@@ -17,25 +17,25 @@ import (
 
 // A jobStatus is a job at a glance: what ps says as JSON.
 type jobStatus struct {
-	Name      string
-	PID       int    // of the agent
-	Host      string // where the agent is
-	Program   string // the first one's command line
-	Since     time.Time
-	State     string // "starting", "running" or "ending"
-	Ranks     int
-	Processes []processStatus
+	Name      string          `json:"name"`
+	PID       int             `json:"pid"`     // of the agent
+	Host      string          `json:"host"`    // where the agent is
+	Program   string          `json:"program"` // the first one's command line
+	Since     time.Time       `json:"since"`
+	State     string          `json:"state"` // "starting", "running" or "ending"
+	Ranks     int             `json:"ranks"`
+	Processes []processStatus `json:"processes"`
 }
 
 // A processStatus is one process of a job at a glance.
 type processStatus struct {
-	Host  string
-	PID   int
-	Ranks []int                // empty: it is a spare, be it that a rank has left it, or has exited
-	State string               // "starting", "running", "finished" or "exited"
-	Exit  string               `json:",omitempty"` // how it ended
-	Doing map[int]string       // what each rank does, as far as is known
-	Links []events.LinkReading `json:",omitempty"` // with --links
+	Host  string               `json:"host"`
+	PID   int                  `json:"pid"`
+	Ranks []int                `json:"ranks"`           // empty: it is a spare, be it that a rank has left it, or has exited
+	State string               `json:"state"`           // "starting", "running", "finished" or "exited"
+	Exit  string               `json:"exit,omitempty"`  // how it ended
+	Doing map[int]string       `json:"doing"`           // what each rank does, as far as is known
+	Links []events.LinkReading `json:"links,omitempty"` // with --links
 }
 
 // statusOf is the job of s at a glance.

@@ -70,6 +70,6 @@ func TestLinksOfAProcessThatHasEnded(t *testing.T) {
 func TestRanksOfNoneForPrograms(t *testing.T) {
 	text, err := json.Marshal(statusOf(withSpares(), false))
 	require.NoError(t, err)
-	require.Contains(t, string(text), `"Ranks":[],"State":"exited"`)
-	require.Contains(t, string(text), `"Ranks":[],"State":"starting"`)
+	require.Contains(t, string(text), `"ranks":[],"state":"exited"`)
+	require.Contains(t, string(text), `"ranks":[],"state":"starting"`)
 }

@@ -13,13 +13,13 @@ import (
 
 // An Explanation is what reports tell about a job, for people.
 type Explanation struct {
-	Waits    []string  // a sentence for each blocking call, by rank
-	Running  []int     // ranks that wait in no call, or did not tell, ascending
-	Finished []int     // ascending
-	Deadlock *Deadlock // nil: none is proven
+	Waits    []string  `json:"waits"`    // a sentence for each blocking call, by rank
+	Running  []int     `json:"running"`  // ranks that wait in no call, or did not tell, ascending
+	Finished []int     `json:"finished"` // ascending
+	Deadlock *Deadlock `json:"deadlock"` // nil: none is proven
 	// Suspected is what is a deadlock unless a timer wakes one of its ranks'
 	// goroutines. Nil beside a Deadlock.
-	Suspected *Deadlock
+	Suspected *Deadlock `json:"suspected"`
 }
 
 // A Deadlock is ranks none of which can go on: each can only be freed by others
@@ -28,9 +28,9 @@ type Explanation struct {
 // Reports are not of one instant, so what looks like a deadlock may have been a
 // message on its way. [Explanation.Confirms] settles it.
 type Deadlock struct {
-	Ranks  []int    // ascending
-	Cycle  []int    // each waits for the next and the last for the first; nil if there is no cycle
-	Causes []string // what is wrong, a sentence each, the most telling first
+	Ranks  []int    `json:"ranks"`  // ascending
+	Cycle  []int    `json:"cycle"`  // each waits for the next and the last for the first; nil if there is no cycle
+	Causes []string `json:"causes"` // what is wrong, a sentence each, the most telling first
 
 	members map[int]*rank // Ranks
 	closed  map[int]bool  // Ranks and those that have finished
