@@ -14,6 +14,9 @@ import (
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/crew"
+	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/orphans"
 )
 
 // codeUsage is the exit code for a command line that makes no sense.
@@ -40,7 +43,7 @@ func command(args []string, stdout, stderr *os.File) int {
 	case "agent":
 		return deputy(args[1:], stderr)
 	case "guard":
-		agent.Guard(os.Stdin)
+		crew.Guard(os.Stdin)
 	case "ps":
 		err = ps(stdout, args[1:])
 	case "top":
@@ -84,7 +87,7 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	fmt.Fprintf(stderr, "mpivrun: %v\n", err)
-	if ee, ok := errors.AsType[*agent.ExitError](err); ok {
+	if ee, ok := errors.AsType[*exit.Error](err); ok {
 		return ee.Code
 	}
 	return 1
@@ -96,7 +99,7 @@ func deputy(args []string, stderr *os.File) int {
 	if len(args) > 0 {
 		return report(stderr, usage("mpivrun agent takes no arguments; to run a program of that name: mpivrun -- agent …"))
 	}
-	if err := agent.Adopt(); err != nil {
+	if err := orphans.Adopt(); err != nil {
 		return report(stderr, err)
 	}
 	return agent.Deputy(agent.Orders{In: os.Stdin, Out: os.Stdout, Errs: stderr, Guard: guard(), Log: true, Breaker: breakerFor})
@@ -123,7 +126,7 @@ func launch(args []string, stdout, stderr *os.File) int {
 		}
 	}
 	if err != nil {
-		return report(stderr, &agent.ExitError{Code: codeUsage, Err: err})
+		return report(stderr, &exit.Error{Code: codeUsage, Err: err})
 	}
 	if r.Insecure && !r.Quiet {
 		fmt.Fprintln(stderr, "mpivrun: --insecure: whoever can listen to the networks between the hosts can read the messages, and join")
@@ -148,7 +151,7 @@ func launch(args []string, stdout, stderr *os.File) int {
 		return outlive(j, stdout, stderr)
 	}
 	j.Reaper, j.Guard = true, guard()
-	if err := agent.Adopt(); err != nil {
+	if err := orphans.Adopt(); err != nil {
 		return report(stderr, err)
 	}
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // view parses what the commands that look at a job take: [--json] [JOB].
@@ -35,7 +36,7 @@ func view(name string, args []string) (job string, asJSON bool, err error) {
 }
 
 func usage(format string, args ...any) error {
-	return &agent.ExitError{Code: codeUsage, Err: fmt.Errorf(format, args...)}
+	return &exit.Error{Code: codeUsage, Err: fmt.Errorf(format, args...)}
 }
 
 // choose is the running job called name, or the only one.

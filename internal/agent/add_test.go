@@ -39,7 +39,7 @@ func tryOn(t *testing.T, survive string, set func(*Job)) *trial {
 
 // order asks the job for what is done about a host.
 func (tr *trial) order(op, host string) (string, error) {
-	ans, err := Ask(tr.crew.dir.path, Question{Op: op, Host: host, Slots: 2})
+	ans, err := Ask(tr.dir.path, Question{Op: op, Host: host, Slots: 2})
 	return ans.Decision, err
 }
 
@@ -77,7 +77,7 @@ func TestHostAdded(t *testing.T) {
 			require.Regexp(t, `^decision \d+: the operator adds host c: add host; add host c: done in`, says)
 			_, err = tr.order("drain", "b")
 			require.NoError(t, err)
-			_, err = Ask(tr.crew.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
+			_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
 			require.NoError(t, err, "%s", tr.errs)
 			tr.ranksAre("c", 2)
 			tr.endsWell()
@@ -95,7 +95,7 @@ func TestHostsLostAfterOneWasAdded(t *testing.T) {
 			tr.saved()
 			_, err := tr.order("add", "c")
 			require.NoError(t, err)
-			_, err = Ask(tr.crew.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
+			_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
 			require.NoError(t, err, "%s", tr.errs)
 			tr.killAgent(lost)
 			tr.ranksAre(lost, 0)
@@ -191,7 +191,7 @@ func TestHostAddedAgain(t *testing.T) {
 	require.Regexp(t, `b is in quarantine for another \d+s \(crash\): wait, or uncordon it$`, says)
 	_, err = tr.order("uncordon", "b")
 	require.NoError(t, err)
-	_, err = Ask(tr.crew.dir.path, Question{Op: "move", Rank: 0, Host: "b"})
+	_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "b"})
 	require.NoError(t, err)
 	tr.ranksAre("b", 1)
 	tr.killAgent("b")
@@ -205,7 +205,7 @@ func TestHostAddedIsAnEvent(t *testing.T) {
 	tr := tryOn(t, "moves", nil)
 	_, err := tr.order("add", "c")
 	require.NoError(t, err)
-	ans, err := Ask(tr.crew.dir.path, Question{Op: "ps"})
+	ans, err := Ask(tr.dir.path, Question{Op: "ps"})
 	require.NoError(t, err)
 	hosts := ans.State().Hosts
 	require.Equal(t, []string{"here", "b", "c"}, []string{hosts[0].Name, hosts[1].Name, hosts[2].Name})

@@ -15,9 +15,12 @@ import (
 
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
+	"github.com/mpiv/mpiv/internal/orphans"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -38,7 +41,8 @@ type Agent struct {
 	job       Job
 	hosts     []*host
 	processes []*process
-	crew      *crew // of this host
+	dir       *jobDir    // of this host; nil where there is a deputy
+	crew      *crew.Crew // the same
 	since     time.Time
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
@@ -113,7 +117,7 @@ type Agent struct {
 	hereAddress string               // of this host, to the first of them that joined
 }
 
-// Start starts j. An error of the program or of its place is an *ExitError.
+// Start starts j. An error of the program or of its place is an *exit.Error.
 // The caller must Wait.
 func Start(j Job) (*Agent, error) {
 	a := newAgent(j.withDefaults())
@@ -142,7 +146,7 @@ func (a *Agent) start() error {
 		return err
 	}
 	if a.crew != nil {
-		a.crew.wg.Go(func() { a.crew.accept(a.asked, a.serveQuestion) })
+		a.crew.Accept(a.asked, a.serveQuestion)
 	}
 	if a.typed != nil {
 		a.wg.Go(func() { typeOn(a.job.Stdin, a.typed, a.done) })
@@ -188,17 +192,19 @@ func (a *Agent) prepare() error {
 	if a.deputy != nil {
 		return a.prepareOutliving()
 	}
-	here := crewJob{name: a.job.Name, runtime: a.job.Runtime, token: a.token, options: a.job.Options, bind: a.job.Bind, guard: a.job.Guard}
-	if a.crew, err = newCrew(here, local{a}); err != nil {
+	if a.dir, err = makeJobDir(a.job.Runtime, a.job.Name); err != nil {
 		return err
 	}
-	a.job.Name = filepath.Base(a.crew.dir.path)
-	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.crew.dir.path, askName), Net: "unix"}); err != nil {
+	if a.crew, err = crew.New(a.dir.path, local{a}); err != nil {
+		return err
+	}
+	a.job.Name = a.dir.name()
+	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.dir.path, askName), Net: "unix"}); err != nil {
 		return err
 	}
 	for _, h := range a.hosts {
 		if h.here {
-			h.place, h.cores = a.crew, runtime.NumCPU()
+			h.place, h.cores = local{a}, runtime.NumCPU()
 		} else if a.head == nil && len(h.processes) > 0 {
 			if err := a.openHead(); err != nil {
 				return err
@@ -285,7 +291,7 @@ func (a *Agent) outputOf(p *process, screens [2]*screen) error {
 	return nil
 }
 
-// prepareHere makes the children of this host's crew.
+// prepareHere adds the processes of this host to its crew.
 func (a *Agent) prepareHere() error {
 	out, ok1 := a.job.Stdout.(*os.File)
 	errs, ok2 := a.job.Stderr.(*os.File)
@@ -294,53 +300,53 @@ func (a *Agent) prepareHere() error {
 	if ok1 && ok2 && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == "" {
 		raw = [2]*os.File{out, errs}
 	}
-	var last *child
+	var last *process
 	for _, p := range a.processes {
 		if !p.host.here {
 			continue
 		}
-		m := &child{index: p.index, ranks: p.ranks, prog: p.prog}
-		if last != nil && last.prog == m.prog {
-			m.path = last.path
-		} else if err := m.resolve(); err != nil {
+		m := crew.Process{Index: p.index, Ranks: p.ranks, Program: p.prog.program(), Raw: raw}
+		var err error
+		if last != nil && last.prog == p.prog {
+			m.File = last.path
+		} else if m.File, err = m.Program.Find(); err != nil {
 			return err
 		}
-		p.path = m.path
-		last = m
+		p.path = m.File
+		last = p
 		if raw[0] != nil {
 			p.streams = [2]*stream{}
 		}
-		var in *os.File
+		m.Output = p.outputs()
 		if p.reads {
-			var err error
-			if in, err = a.input(m); err != nil {
+			if m.Input, m.CloseInput, err = a.input(); err != nil {
 				return fmt.Errorf("make the input of %s: %w", p.who(), err)
 			}
 		}
-		if err := a.crew.add(m, in, p.streams, raw); err != nil {
+		if err := a.crew.Add(m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// input is what m, the process that reads the job's standard input, gets.
-func (a *Agent) input(m *child) (*os.File, error) {
-	in := a.job.Stdin
+// input is what the process gets that reads the job's standard input; made: for it alone.
+func (a *Agent) input() (in *os.File, made bool, err error) {
+	in = a.job.Stdin
 	switch terminal := isTerminal(in); {
 	case terminal && !inForeground(in):
-		return nil, nil // reading would stop us
+		return nil, false, nil // reading would stop us
 	case terminal:
 		// The process is not in the terminal's foreground group, which is what
 		// lets the agent decide who gets an interrupt. So it is given a pipe.
 		r, w, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		m.ours = append(m.ours, r)
-		a.typed, in = w, r
+		a.typed = w
+		return r, true, nil
 	}
-	return in, nil
+	return in, false, nil
 }
 
 func sameFile(a, b *os.File) bool {
@@ -364,10 +370,10 @@ func (a *Agent) Name() string { return a.job.Name }
 func (a *Agent) Signal(sig syscall.Signal) { a.post(func() { a.signal(sig) }) }
 
 // Bury reaps what processes of the job left behind on this host and has ended
-// since. It is for who calls Adopt, after a SIGCHLD.
+// since. It is for who calls orphans.Adopt, after a SIGCHLD.
 func (a *Agent) Bury() {
 	if a.crew != nil {
-		a.post(a.crew.bury)
+		a.post(a.crew.Bury)
 	}
 }
 
@@ -419,9 +425,9 @@ func (a *Agent) run() {
 // startAll has every process started.
 func (a *Agent) startAll() {
 	a.toldRun = true
-	err := a.identify()
+	networks, err := a.identify()
 	if err == nil && a.crew != nil {
-		err = a.crew.start()
+		err = a.crew.Start(crew.Job{Token: a.token, Networks: networks, Options: a.job.Options, Bind: a.job.Bind, Guard: a.job.Guard})
 	}
 	if err == nil && a.head != nil {
 		err = a.runElsewhere()
@@ -432,24 +438,26 @@ func (a *Agent) startAll() {
 	}
 }
 
-// identify gives the processes of this host their networks and keys, in a job
-// of several hosts.
-func (a *Agent) identify() (err error) {
+// identify gives the processes of this host their keys, in a job
+// of several hosts, and returns their networks.
+func (a *Agent) identify() (networks []control.Network, err error) {
 	for _, h := range a.hosts {
 		if a.head != nil && h.here {
 			h.networks = h.Networks
-			a.crew.job.networks = a.networksOf(h)
+			networks = a.networksOf(h)
 		}
 	}
 	if a.crew == nil {
-		return nil
+		return networks, nil
 	}
-	for _, m := range a.crew.children {
-		if m.credentials, err = a.credentialsOf(a.processes[m.index]); err != nil {
-			return err
+	for _, p := range a.crew.Processes() {
+		c, err := a.credentialsOf(a.processes[p])
+		if err != nil {
+			return nil, err
 		}
+		a.crew.Identify(p, c)
 	}
-	return nil
+	return networks, nil
 }
 
 // forgetAll is for a job whose processes are not started.
@@ -475,7 +483,7 @@ func (a *Agent) forked(p *process, pid int, err error) {
 		p.judged = true
 		a.running--
 		code := 1
-		if ee, ok := err.(*ExitError); ok {
+		if ee, ok := err.(*exit.Error); ok {
 			code = ee.Code
 		}
 		text := err.Error()
@@ -537,10 +545,11 @@ func (a *Agent) finish() {
 	a.endMetrics()
 	if a.crew != nil {
 		a.asked.Close()
-		a.crew.close()
+		a.crew.Close()
+		a.dir.remove()
 	}
 	if a.job.Reaper {
-		endOrphans()
+		orphans.End()
 	}
 	a.wg.Wait()
 	if a.typing != nil {
@@ -561,7 +570,10 @@ func (a *Agent) release() {
 		a.asked.Close()
 	}
 	if a.crew != nil {
-		a.crew.close()
+		a.crew.Close()
+	}
+	if a.dir != nil {
+		a.dir.remove()
 	}
 	if a.typed != nil {
 		a.typed.Close()
@@ -646,32 +658,45 @@ func (a *Agent) listeners(but func(*process) bool) map[*host][]int {
 	return on
 }
 
-// local is the Agent as the owner of this host's crew.
+// local is the Agent as the owner of this host's crew, and that crew as a place.
 type local struct{ a *Agent }
 
-func (l local) forked(process, pid int, err error) {
+func (l local) startRanks(processes []int, s control.Start) {
+	for _, p := range processes {
+		s.Process = p
+		own := s
+		l.send(control.Message{Start: &own}, p)
+	}
+}
+
+func (l local) send(m control.Message, to ...int) bool { return l.a.crew.Send(m, to...) }
+func (l local) sendLater(m control.Message, to ...int) { l.send(m, to...) }
+func (l local) hurry()                                 {}
+func (l local) kill(process int, sig syscall.Signal)   { l.a.crew.Kill(process, sig) }
+
+func (l local) Forked(process, pid int, err error) {
 	l.a.post(func() { l.a.forked(l.a.processes[process], pid, err) })
 }
 
-func (l local) said(process int, m *control.Message) {
+func (l local) Said(process int, m *control.Message) {
 	l.a.post(func() { l.a.said(l.a.processes[process], m) })
 }
 
-func (l local) refused(reason string) {
+func (l local) Refused(reason string) {
 	l.a.post(func() {
 		l.a.warn("a connection was refused: %s", reason)
 		l.a.refusedOne(l.a.hereName(), reason)
 	})
 }
 
-func (l local) exited(process int, status syscall.WaitStatus) {
+func (l local) Exited(process int, status syscall.WaitStatus) {
 	l.a.post(func() { l.a.exited(l.a.processes[process], status) })
 }
 
-func (l local) stopped(process int, why string) {
+func (l local) Stopped(process int, why string) {
 	l.a.post(func() { l.a.stopped(l.a.processes[process], why) })
 }
 
-func (l local) drained(process int) {
+func (l local) Drained(process int) {
 	l.a.post(func() { l.a.drained(l.a.processes[process]) })
 }

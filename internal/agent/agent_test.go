@@ -13,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 func TestJobEnds(t *testing.T) {
@@ -150,7 +152,7 @@ func TestProgramsThatCannotStart(t *testing.T) {
 			a, err := Start(j)
 			code, text := 0, ""
 			if err != nil {
-				code, text = err.(*ExitError).Code, err.Error()
+				code, text = err.(*exit.Error).Code, err.Error()
 			} else {
 				code, text = a.Wait(), errs.String()
 			}
@@ -176,7 +178,7 @@ func TestTimeout(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")
 	j.Timeout = 300 * time.Millisecond
 	began := time.Now()
-	require.Equal(t, CodeTimeout, runJob(t, j))
+	require.Equal(t, exit.Timeout, runJob(t, j))
 	require.GreaterOrEqual(t, time.Since(began), j.Timeout)
 	require.Contains(t, errs.String(), "did not end within 300ms")
 }
@@ -265,7 +267,9 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, ans.Silent, "members of this test answer no question")
 	for i, p := range state.Processes {
 		require.Equal(t, events.PhaseRunning, p.Phase)
-		require.Equal(t, a.crew.children[i].pid(), p.PID)
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+		require.NoError(t, err)
+		require.Contains(t, strings.Split(string(env), "\x00"), fmt.Sprintf("%s=%d", control.EnvProcess, i))
 	}
 	a.Abort("enough")
 	require.Equal(t, 1, a.Wait())

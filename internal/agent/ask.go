@@ -7,6 +7,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -257,6 +258,6 @@ func (a *Agent) timedOut() {
 		if len(reports) > 0 {
 			text += fmt.Sprintf(":\n%s", waits.Explain(time.Now(), reports))
 		}
-		a.fail(verdict{code: CodeTimeout, text: text})
+		a.fail(verdict{code: exit.Timeout, text: text})
 	})
 }

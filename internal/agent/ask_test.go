@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // receiving is a rank's report that it waits for a message from peer.
@@ -180,6 +181,6 @@ func TestTimeoutExplains(t *testing.T) {
 		return err == nil && len(ans.Explanation.Waits) == 3
 	}, 20*time.Second, 10*time.Millisecond)
 	a.post(a.timedOut) // the hour is over
-	require.Equal(t, CodeTimeout, a.Wait())
+	require.Equal(t, exit.Timeout, a.Wait())
 	require.Contains(t, errs.String(), "did not end within 1h0m0s (--timeout):\n  each waits for the next")
 }

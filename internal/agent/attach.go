@@ -16,6 +16,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -132,7 +133,7 @@ func (v *Viewer) interrupted() error {
 	if sig == 0 {
 		return nil
 	}
-	return &ExitError{codeSignal + int(sig), fmt.Errorf("no agent leads the job for the moment, so nobody was told of signal %d (%v); mpivrun attach shows the job, if it goes on", sig, sig)}
+	return &exit.Error{Code: exit.Signal + int(sig), Err: fmt.Errorf("no agent leads the job for the moment, so nobody was told of signal %d (%v); mpivrun attach shows the job, if it goes on", sig, sig)}
 }
 
 // session is one connection to a head: met tells whether there was one.

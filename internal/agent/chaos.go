@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // A Breaker does faults to hosts. Its methods are not called at the same time.
@@ -77,7 +78,7 @@ func (a *Agent) prepareChaos() error {
 	}
 	var err error
 	if t.faults, err = a.job.Chaos.Faults(ranks); err != nil {
-		return &ExitError{codeUsage, fmt.Errorf("--chaos: %w", err)}
+		return &exit.Error{Code: codeUsage, Err: fmt.Errorf("--chaos: %w", err)}
 	}
 	for i, f := range t.faults {
 		switch {
@@ -91,7 +92,7 @@ func (a *Agent) prepareChaos() error {
 			t.faults[i], err = a.job.Breaker.Prepare(f, busy)
 		}
 		if err != nil {
-			return &ExitError{codeUsage, fmt.Errorf("--chaos: %v: %w", f, err)}
+			return &exit.Error{Code: codeUsage, Err: fmt.Errorf("--chaos: %v: %w", f, err)}
 		}
 	}
 	if a.job.ChaosHistory != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // A fakeBreaker notes what it is asked for.
@@ -58,7 +59,7 @@ func TestFaultsOfHosts(t *testing.T) {
 	var err error
 	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 100ms; cut W@60ms; flood X@300ms; cut Y@1h")
 	require.NoError(t, err)
-	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
+	require.Equal(t, exit.Timeout, runJob(t, j), "%s", errs)
 
 	require.Equal(t, []string{"begin slow X 5mbit", "begin cut W", "end slow X 5mbit", "begin flood X from not-here", "end flood X from not-here"}, b.asked)
 	got := historyIn(t, history)
@@ -104,7 +105,7 @@ func TestFaultsThatCannotBe(t *testing.T) {
 		require.NoError(t, err)
 		_, err = Start(j)
 		require.ErrorContains(t, err, c.says, c.spec)
-		var code *ExitError
+		var code *exit.Error
 		require.ErrorAs(t, err, &code)
 		require.Equal(t, 2, code.Code)
 	}
@@ -119,7 +120,7 @@ func TestKilledToOrder(t *testing.T) {
 		var err error
 		j.Chaos, err = chaos.Parse("kill 2@10ms")
 		require.NoError(t, err)
-		require.Equal(t, codeSignal+9, runJob(t, j), "%s", errs)
+		require.Equal(t, exit.Signal+9, runJob(t, j), "%s", errs)
 		require.Regexp(t, `ranks 2-3 on host (here|there) were killed by signal 9 \(killed\)\n`, errs.String())
 	}
 }
@@ -132,7 +133,7 @@ func TestAMoveThatTheJobEndsBefore(t *testing.T) {
 	var err error
 	j.Chaos, err = chaos.Parse("move 0@100ms")
 	require.NoError(t, err)
-	require.Equal(t, CodeTimeout, runJob(t, j), "%s", errs)
+	require.Equal(t, exit.Timeout, runJob(t, j), "%s", errs)
 	require.Equal(t, []string{"move 0@100ms begun ", "move 0@100ms refused the job ends before the rank has moved"}, historyIn(t, history))
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -23,7 +24,7 @@ func (a *Agent) thresholds(mode sensors.Mode) ([]sensors.Threshold, error) {
 	for i := range all {
 		t := &all[i]
 		if err := a.checkThreshold(t, mode); err != nil {
-			return nil, &ExitError{codeUsage, fmt.Errorf("--contract %v: %w", a.job.Thresholds[i], err)}
+			return nil, &exit.Error{Code: codeUsage, Err: fmt.Errorf("--contract %v: %w", a.job.Thresholds[i], err)}
 		}
 	}
 	return all, nil

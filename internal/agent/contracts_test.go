@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/ganglia"
 	"github.com/mpiv/mpiv/sensors/ganglia/gmondtest"
@@ -79,7 +80,7 @@ func TestThreshold(t *testing.T) {
 	a, err := Start(j)
 	require.NoError(t, err)
 	errs.await(t, "contract broken: b>c large: 1 MB/s", 1)
-	ans, err := Ask(a.crew.dir.path, Question{Op: "contracts"})
+	ans, err := Ask(a.dir.path, Question{Op: "contracts"})
 	require.NoError(t, err)
 	told := map[string]float64{}
 	gmond.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -161,7 +162,7 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 		}
 		_, err := Start(j)
 		require.ErrorContains(t, err, c.says, text)
-		var ee *ExitError
+		var ee *exit.Error
 		require.ErrorAs(t, err, &ee, text)
 		require.Equal(t, codeUsage, ee.Code)
 	}

@@ -20,8 +20,10 @@ import (
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
+	"github.com/mpiv/mpiv/internal/orphans"
 )
 
 // A deputy is the agent of a host that is not the job's first: it has a crew,
@@ -35,9 +37,10 @@ type deputy struct {
 	books    books
 	office   office // where the job outlives its head
 	launches launcher
-	crew     *crew   // nil before there are orders to run; set by serve
-	running  bool    // there were
-	input    *feeder // of the process that reads; nil if it is not here
+	crew     *crew.Crew // nil before there are orders to run; set by serve
+	dir      *jobDir    // where that is; nil as long
+	running  bool       // there were
+	input    *feeder    // of the process that reads; nil if it is not here
 	asked    *net.UnixListener
 	wg       sync.WaitGroup
 	orphaned chan struct{} // closed when who started this agent has ended
@@ -47,7 +50,7 @@ type deputy struct {
 	metrics   *metrics.Server // nil: none
 	strangers atomic.Uint64   // connections of processes that were refused
 	questions atomic.Uint64
-	buried    atomic.Pointer[crew] // crew, for who buries its dead
+	buried    atomic.Pointer[crew.Crew] // crew, for who buries its dead
 
 	mu      sync.Mutex // guards what follows
 	windows map[stdio]*window
@@ -210,7 +213,7 @@ func (d *deputy) serve() {
 				}
 			case <-children:
 				if c := d.buried.Load(); c != nil {
-					c.bury()
+					c.Bury()
 				}
 			case <-d.over:
 				return
@@ -283,8 +286,8 @@ func (d *deputy) leave() {
 		d.metrics.Close()
 	}
 	if d.crew != nil {
-		for _, m := range d.crew.all() {
-			m.kill(syscall.SIGKILL)
+		for _, p := range d.crew.Processes() {
+			d.crew.Kill(p, syscall.SIGKILL)
 		}
 		d.asked.Close()
 	}
@@ -292,7 +295,8 @@ func (d *deputy) leave() {
 		d.copies.Close()
 	}
 	if d.crew != nil {
-		d.crew.close()
+		d.crew.Close()
+		d.dir.remove()
 	}
 	var launched []int
 	if d.office.goesOn.Load() {
@@ -301,7 +305,7 @@ func (d *deputy) leave() {
 		d.launches.close()
 	}
 	d.wg.Wait()
-	endOrphans(launched...)
+	orphans.End(launched...)
 }
 
 // say tells the first agent something. If that cannot be, its connection has
@@ -338,16 +342,14 @@ func (d *deputy) do(m control.ToAgent) {
 		}
 	case !d.running: // what follows is about processes
 	case m.Spawn != nil:
-		if err := d.add(d.crew, *m.Spawn); err != nil {
-			d.forked(m.Spawn.Index, 0, err)
-			return
+		if err := d.add(*m.Spawn); err != nil {
+			d.Forked(m.Spawn.Index, 0, err)
 		}
-		d.crew.more(d.crew.child(m.Spawn.Index))
 	case m.Start != nil:
-		for _, c := range d.crew.all() {
+		for _, p := range d.crew.Processes() {
 			s := *m.Start
-			s.Process = c.index
-			d.tell(c.index, control.Message{Start: &s})
+			s.Process = p
+			d.tell(p, control.Message{Start: &s})
 		}
 	case m.Tell != nil:
 		d.tellAll(*m.Tell)
@@ -356,7 +358,7 @@ func (d *deputy) do(m control.ToAgent) {
 			d.tellAll(t)
 		}
 	case m.Kill != nil:
-		d.crew.kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
+		d.crew.Kill(m.Kill.Process, syscall.Signal(m.Kill.Signal))
 	case m.Input != nil && d.input != nil:
 		d.books.input(m.Input.Process, len(m.Input.Data))
 		d.input.add(m.Input.Data, m.Input.End)
@@ -377,8 +379,8 @@ func (d *deputy) tellAll(t control.Tell) {
 func (d *deputy) tell(process int, m control.Message) {
 	d.books.told(process, m)
 	d.office.told(m)
-	if !d.crew.send(m, process) && m.Stop != nil {
-		d.crew.kill(process, syscall.SIGTERM)
+	if !d.crew.Send(m, process) && m.Stop != nil {
+		d.crew.Kill(process, syscall.SIGTERM)
 	}
 }
 

@@ -12,26 +12,28 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // Detach starts j, which is to outlive its head and this process, with a command that is an
 // agent, and returns the directory of the job. An error of the program or of its place is
-// an *ExitError. A Viewer shows the job.
+// an *exit.Error. A Viewer shows the job.
 func Detach(j Job, command []string) (dir string, err error) {
 	hosts, _, err := layout(j.withDefaults())
 	switch {
 	case err != nil:
 		return "", err
 	case j.Options.Survive != "crashes":
-		return "", &ExitError{codeUsage, errors.New("--outlive is for ranks that survive: it needs --survive crashes, and spares")}
+		return "", &exit.Error{Code: codeUsage, Err: errors.New("--outlive is for ranks that survive: it needs --survive crashes, and spares")}
 	case len(busyHosts(hosts)) < 2:
-		return "", &ExitError{codeUsage, errors.New("--outlive needs agents on several hosts (--host): on one there is nobody who could go on")}
+		return "", &exit.Error{Code: codeUsage, Err: errors.New("--outlive needs agents on several hosts (--host): on one there is nobody who could go on")}
 	case !slices.ContainsFunc(j.Hosts, func(h Host) bool { return h.Here }):
-		return "", &ExitError{codeUsage, errors.New("--outlive: this host must be one of the job's")}
+		return "", &exit.Error{Code: codeUsage, Err: errors.New("--outlive: this host must be one of the job's")}
 	case j.Launch.Slurm:
-		return "", &ExitError{codeUsage, errors.New("--outlive: what Slurm starts ends with its srun; --launch-agent ssh does without")}
+		return "", &exit.Error{Code: codeUsage, Err: errors.New("--outlive: what Slurm starts ends with its srun; --launch-agent ssh does without")}
 	case j.OutputDir != "":
-		return "", &ExitError{codeUsage, errors.New("--outlive keeps the output for who shows the job, and --output does not go with it")}
+		return "", &exit.Error{Code: codeUsage, Err: errors.New("--outlive keeps the output for who shows the job, and --output does not go with it")}
 	case len(command) == 0:
 		return "", errors.New("mpivrun cannot find itself to start an agent")
 	}
@@ -69,7 +71,7 @@ func Detach(j Job, command []string) (dir string, err error) {
 	out.Close()
 	if b.Error != "" {
 		cmd.Wait()
-		return "", &ExitError{b.Code, errors.New(b.Error)}
+		return "", &exit.Error{Code: b.Code, Err: errors.New(b.Error)}
 	}
 	return b.Dir, cmd.Process.Release()
 }

@@ -186,7 +186,7 @@ func (a *Agent) partFromFront() {
 		}
 		return
 	}
-	_ = leaveBehind(a.deputy.crew.dir.path, rest, a.code) // nobody is there to be told that it could not be kept
+	_ = leaveBehind(a.deputy.dir.path, rest, a.code) // nobody is there to be told that it could not be kept
 }
 
 func (s *spool) watched() bool { return s.who() != nil }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/ganglia"
 	"github.com/mpiv/mpiv/topology"
@@ -51,7 +52,7 @@ func (a *Agent) prepareGmond() error {
 		return nil
 	}
 	if !a.leads() {
-		return &ExitError{codeUsage, fmt.Errorf("--ganglia: %w", a.unwatched())}
+		return &exit.Error{Code: codeUsage, Err: fmt.Errorf("--ganglia: %w", a.unwatched())}
 	}
 	a.job.Options.Paths = readingEvery
 	return nil

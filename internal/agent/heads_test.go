@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 func init() {
@@ -127,7 +128,7 @@ func TestJobsThatCannotOutliveTheirHead(t *testing.T) {
 		c.change(&j)
 		_, err := Detach(j, []string{"false"})
 		require.ErrorContains(t, err, c.says, c.name)
-		var ee *ExitError
+		var ee *exit.Error
 		require.ErrorAs(t, err, &ee, c.name)
 		require.Equal(t, codeUsage, ee.Code, c.name)
 	}
@@ -215,7 +216,7 @@ func TestSignalsWithoutAHead(t *testing.T) {
 	require.NoError(t, v.interrupted())
 	require.Equal(t, []syscall.Signal{syscall.SIGUSR1, syscall.SIGINT}, v.signals)
 	v.Signal(syscall.SIGTERM)
-	var ee *ExitError
+	var ee *exit.Error
 	require.ErrorAs(t, v.interrupted(), &ee)
 	require.Equal(t, 128+int(syscall.SIGTERM), ee.Code)
 }

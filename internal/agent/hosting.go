@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // What an agent runs on its host, and what it tells the head of it.
@@ -17,22 +19,32 @@ func (d *deputy) house() error {
 	if d.crew != nil {
 		return nil
 	}
-	c, err := newCrew(crewJob{name: d.boot.Job, runtime: RuntimeDir(), guard: d.orders.Guard}, d)
+	dir, err := makeJobDir(RuntimeDir(), d.boot.Job)
 	if err != nil {
 		return err
 	}
-	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(c.dir.path, askName), Net: "unix"}); err != nil {
-		c.close()
+	if err = dir.belongs(d.boot.Job); err != nil {
+		dir.remove()
 		return err
 	}
-	d.crew = c
+	c, err := crew.New(dir.path, d)
+	if err != nil {
+		dir.remove()
+		return err
+	}
+	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir.path, askName), Net: "unix"}); err != nil {
+		c.Close()
+		dir.remove()
+		return err
+	}
+	d.dir, d.crew = dir, c
 	d.buried.Store(c)
 	if d.copies != nil {
-		if err := d.copies.Home(c.dir.path); err != nil {
+		if err := d.copies.Home(dir.path); err != nil {
 			return err
 		}
 	}
-	c.wg.Go(func() { c.accept(d.asked, d.question) })
+	c.Accept(d.asked, d.question)
 	return nil
 }
 
@@ -40,7 +52,7 @@ func (d *deputy) house() error {
 func (d *deputy) run(r control.Run) {
 	fail := func(err error) {
 		for _, s := range r.Processes {
-			d.forked(s.Index, 0, err)
+			d.Forked(s.Index, 0, err)
 		}
 	}
 	if err := d.house(); err != nil {
@@ -48,56 +60,51 @@ func (d *deputy) run(r control.Run) {
 		return
 	}
 	d.running = true
-	c := d.crew
-	c.job.token, c.job.networks, c.job.options, c.job.bind = r.Token, r.Networks, r.Options, r.Bind
 	var err error
 	for _, s := range r.Processes {
-		if err = d.add(c, s); err != nil {
+		if err = d.add(s); err != nil {
 			break
 		}
 	}
 	if err == nil {
-		err = c.start()
+		err = d.crew.Start(crew.Job{Token: r.Token, Networks: r.Networks, Options: r.Options, Bind: r.Bind, Guard: d.orders.Guard})
 	}
 	if err != nil {
 		fail(err)
 		return
 	}
 	if r.Options.Paths > 0 {
-		c.wg.Go(func() { c.readHost(d.copies, func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) }) })
+		readHost(d.crew, d.copies, func(r control.HostReading) { d.say(control.FromAgent{Host: &r}) })
 	}
 	if r.Metrics != "" {
 		d.serveMetrics(r.Metrics)
 	}
 }
 
-// add makes the child of s.
-func (d *deputy) add(c *crew, s control.Spawn) error {
-	m := &child{
-		index: s.Index, ranks: s.Ranks, credentials: s.Credentials,
-		prog: &Program{Ranks: len(s.Ranks), Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir},
+// add adds s to the crew.
+func (d *deputy) add(s control.Spawn) (err error) {
+	m := crew.Process{
+		Index: s.Index, Ranks: s.Ranks, Credentials: s.Credentials,
+		Program: crew.Program{Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir},
 	}
-	if err := m.resolve(); err != nil {
+	if m.File, err = m.Program.Find(); err != nil {
 		return err
 	}
-	var in *os.File
 	if s.Input {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return err
 		}
-		m.ours = append(m.ours, r)
-		in = r
+		m.Input, m.CloseInput = r, true
 		d.input = newFeeder(w, func(n int, broken bool) {
 			d.say(control.FromAgent{Taken: &control.Taken{Process: s.Index, Bytes: n, Broken: broken}})
 		})
 	}
-	var out [2]*stream
-	for i := range out {
+	for i := range m.Output {
 		to := stdio{s.Index, i == 1}
-		out[i] = &stream{screen: new(screen), w: upward{d, to, d.window(to)}, prompt: s.Input}
+		m.Output[i] = &stream{screen: new(screen), w: upward{d, to, d.window(to)}, prompt: s.Input}
 	}
-	return c.add(m, in, out, [2]*os.File{})
+	return d.crew.Add(m)
 }
 
 // window is what of an output may be on its way.
@@ -134,18 +141,18 @@ func (u upward) Write(p []byte) (int, error) {
 
 // What the crew reports goes to the first agent.
 
-func (d *deputy) forked(process, pid int, err error) {
+func (d *deputy) Forked(process, pid int, err error) {
 	f := control.Forked{Process: process, PID: pid}
 	if err != nil {
 		f.Error, f.Code = err.Error(), 1
-		if ee, ok := errors.AsType[*ExitError](err); ok {
+		if ee, ok := errors.AsType[*exit.Error](err); ok {
 			f.Code = ee.Code
 		}
 	}
 	d.say(control.FromAgent{Forked: &f})
 }
 
-func (d *deputy) said(process int, m *control.Message) {
+func (d *deputy) Said(process int, m *control.Message) {
 	if m != nil {
 		if m.Saved != nil && d.copies != nil {
 			d.copies.Saved(*m.Saved)
@@ -178,19 +185,19 @@ func shorten(m *control.Message) {
 	}
 }
 
-func (d *deputy) refused(reason string) {
+func (d *deputy) Refused(reason string) {
 	d.strangers.Add(1)
 	d.say(control.FromAgent{Refused: &control.Refused{Reason: reason}})
 }
 
-func (d *deputy) exited(process int, status syscall.WaitStatus) {
+func (d *deputy) Exited(process int, status syscall.WaitStatus) {
 	d.say(control.FromAgent{Exited: &control.Exited{Process: process, Status: uint32(status)}})
 }
 
-func (d *deputy) stopped(process int, why string) {
+func (d *deputy) Stopped(process int, why string) {
 	d.say(control.FromAgent{Stopped: &control.Stopped{Process: process, Why: why}})
 }
 
-func (d *deputy) drained(process int) {
+func (d *deputy) Drained(process int) {
 	d.say(control.FromAgent{Drained: &control.Drained{Process: process}})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 )
 
@@ -73,7 +74,7 @@ func TestHostsThatSharedMemoryDoesNotConnect(t *testing.T) {
 	j.Options.Transports = []string{"shm"}
 	_, err := Start(j)
 	require.EqualError(t, err, "--transport shm: hosts b and c cannot reach each other by it: add tcp")
-	var ee *ExitError
+	var ee *exit.Error
 	require.ErrorAs(t, err, &ee)
 	require.Equal(t, codeUsage, ee.Code)
 	j.Programs[0].Ranks = 2 // which b has room for

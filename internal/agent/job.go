@@ -1,14 +1,12 @@
-// Package agent runs a job's processes on this host: it starts them, tells them
-// what they are, passes on their output, sees how each one ends, and answers
+// Package agent leads a job: it has crews run its processes, on this host and others, tells
+// them what they are, passes on their output, judges how each one ends, and answers
 // who asks about the job.
 package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -63,7 +62,7 @@ type Job struct {
 	// be elsewhere. Zero means 10 s; negative: it ends at once.
 	Grace time.Duration
 
-	Timeout  time.Duration // then the job ends with CodeTimeout. Zero means never.
+	Timeout  time.Duration // then the job ends with exit.Timeout. Zero means never.
 	Bind     bool          // each process to as many cores as it has ranks
 	Deadlock string        // "end" the job when one is proven, "say" so, or "off". Empty means "end".
 	Quiet    bool          // say nothing but why a job failed
@@ -74,7 +73,7 @@ type Job struct {
 	// Reaper says that this operating-system process does nothing but run the
 	// job: whatever its processes leave behind is ended with the job.
 	Reaper bool
-	// Guard is a command that calls Guard: should this process be killed, it
+	// Guard is a command that calls crew.Guard: should this process be killed, it
 	// ends what the job's processes have started. Empty means none.
 	Guard []string
 
@@ -134,6 +133,11 @@ func (p Program) words(f func(string) string) Program {
 	return p
 }
 
+// program is what a crew has to know of p.
+func (p *Program) program() crew.Program {
+	return crew.Program{Path: p.Path, Args: p.Args, Env: p.Env, Dir: p.Dir}
+}
+
 // A Host is one that processes may run on.
 type Host struct {
 	Name     string // what it is called, and how it is reached to start an agent there
@@ -144,23 +148,6 @@ type Host struct {
 	// Distrusted: it gets no other host's keys, so it starts no agents.
 	Distrusted bool
 }
-
-// Exit codes that are not a rank's own.
-const (
-	CodeTimeout       = 110
-	CodeNotExecutable = 126
-	CodeNotFound      = 127
-	codeSignal        = 128 // plus the signal's number
-)
-
-// An ExitError is an error that has an exit code.
-type ExitError struct {
-	Code int
-	Err  error
-}
-
-func (e *ExitError) Error() string { return e.Err.Error() }
-func (e *ExitError) Unwrap() error { return e.Err }
 
 func (j Job) withDefaults() Job {
 	j.RanksPerProcess = max(j.RanksPerProcess, 1)
@@ -218,92 +205,4 @@ func cleanName(name string) string {
 		name = name[:20] + name[n-20:]
 	}
 	return name
-}
-
-// resolve finds the file that m is to execute.
-func (m *child) resolve() (err error) {
-	if dir := m.prog.Dir; dir != "" && !isDir(dir) {
-		return &ExitError{CodeNotFound, fmt.Errorf("working directory %s does not exist", dir)}
-	}
-	search := valueOf(m.prog.Env, "PATH")
-	if search == "" {
-		search = os.Getenv("PATH")
-	}
-	m.path, err = resolve(m.prog.Path, m.prog.Dir, search)
-	return err
-}
-
-// resolve finds the file to execute for path, as a shell in dir would with
-// PATH as search.
-func resolve(path, dir, search string) (string, error) {
-	if path == "" {
-		return "", &ExitError{CodeNotFound, errors.New("the program's name is empty")}
-	}
-	if strings.Contains(path, "/") {
-		full := path
-		if !filepath.IsAbs(path) {
-			full = filepath.Join(dir, path)
-		}
-		full, err := filepath.Abs(full)
-		if err != nil {
-			return "", &ExitError{CodeNotFound, err}
-		}
-		return full, executable(path, full)
-	}
-	var denied error
-	for _, d := range filepath.SplitList(search) {
-		if !filepath.IsAbs(d) {
-			d = filepath.Join(dir, d)
-		}
-		full, err := filepath.Abs(filepath.Join(d, path))
-		if err != nil {
-			continue
-		}
-		err = executable(path, full)
-		if err == nil {
-			return full, nil
-		}
-		if ee, ok := errors.AsType[*ExitError](err); ok && ee.Code == CodeNotExecutable && denied == nil {
-			denied = err
-		}
-	}
-	if denied != nil {
-		return "", denied
-	}
-	if _, err := os.Stat(filepath.Join(dir, path)); err == nil {
-		return "", &ExitError{CodeNotFound, fmt.Errorf("program %q is not in PATH; for the one in this directory write ./%s", path, path)}
-	}
-	return "", &ExitError{CodeNotFound, fmt.Errorf("program %q was not found in PATH", path)}
-}
-
-// executable is nil if full can be executed; name is what the user called it.
-func executable(name, full string) error {
-	info, err := os.Stat(full)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return &ExitError{CodeNotFound, fmt.Errorf("program %q was not found", name)}
-	case err != nil:
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q: %w", name, err)}
-	case info.IsDir():
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is a directory", name)}
-	case info.Mode()&0o111 == 0 && strings.HasSuffix(full, ".go"):
-		return isSource(name)
-	case info.Mode()&0o111 == 0:
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not executable; if it is a program: chmod +x %s", name, name)}
-	}
-	return nil
-}
-
-func isSource(name string) error {
-	return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is Go source; build it first: go build -o prog %s", name, name)}
-}
-
-// valueOf is the last value of name in env.
-func valueOf(env []string, name string) string {
-	for i := len(env) - 1; i >= 0; i-- {
-		if k, v, ok := strings.Cut(env[i], "="); ok && k == name {
-			return v
-		}
-	}
-	return ""
 }

@@ -15,6 +15,8 @@ import (
 	"unicode"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/orphans"
 )
 
 // A Launch says how agents are started on other hosts. The zero value is by ssh.
@@ -86,7 +88,7 @@ func (l Launch) explain(host string, f control.LaunchFailed) string {
 	switch {
 	case f.Exit < 0:
 		return fmt.Sprintf("%s: %s cannot be run here to start an agent: %s (--launch-agent names another command)", host, by, text)
-	case f.Exit == CodeNotFound || f.Exit == CodeNotExecutable,
+	case f.Exit == exit.NotFound || f.Exit == exit.NotExecutable,
 		l.Slurm && (f.Exit == int(syscall.ENOENT) || f.Exit == int(syscall.EACCES)): // as slurmstepd exits when it cannot execute it
 		return fmt.Sprintf("%s: mpivrun was not found there (%s): install the same as here, or say where it is with --mpivrun PATH", host, text)
 	case f.Exit == 255 && filepath.Base(by) == "ssh":
@@ -217,20 +219,20 @@ func (l *launcher) run(words []string, boots []control.Boot, failed func(control
 		// The command gets a signal when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		exit, err := l.wait(words, append(line, '\n'), said, boots[0].Outlive)
+		code, err := l.wait(words, append(line, '\n'), said, boots[0].Outlive)
 		text := said.String()
 		if err != nil {
 			text = err.Error()
 		}
 		for _, b := range boots {
-			failed(control.LaunchFailed{Agent: b.Agent, Exit: exit, Text: text})
+			failed(control.LaunchFailed{Agent: b.Agent, Exit: code, Text: text})
 		}
 	})
 }
 
 // wait runs the command and returns its exit code; -1 with an error where it did
 // not run. Unless it is to outlive this agent it is killed with it.
-func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) (exit int, err error) {
+func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) (code int, err error) {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -247,7 +249,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 		l.mu.Unlock()
 		return -1, errors.New("the job has ended")
 	}
-	if err := owned.start(cmd); err != nil {
+	if err := orphans.Start(cmd); err != nil {
 		l.mu.Unlock()
 		return -1, err
 	}
@@ -261,7 +263,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 		in.Write(input) // it stays open: its end is the end of the launch
 		close(written)
 	}()
-	err = owned.wait(cmd)
+	err = orphans.Wait(cmd)
 	<-written
 	l.mu.Lock()
 	delete(l.running, cmd)

@@ -185,9 +185,7 @@ func (a *Agent) beginPolicy() {
 	if a.job.Options.Paths > 0 {
 		for _, h := range a.hosts {
 			if h.here && len(h.processes) > 0 {
-				a.crew.wg.Go(func() {
-					a.crew.readHost(a.buddies, func(r control.HostReading) { a.post(func() { a.hostRead(h, r) }) })
-				})
+				readHost(a.crew, a.buddies, func(r control.HostReading) { a.post(func() { a.hostRead(h, r) }) })
 			}
 		}
 	}

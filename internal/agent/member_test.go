@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
+	"github.com/mpiv/mpiv/internal/orphans"
 	"github.com/mpiv/mpiv/internal/race"
 )
 
@@ -27,13 +29,13 @@ const envDo = "MPIV_TEST_DO"
 func TestMain(m *testing.M) {
 	if do := os.Getenv(envDo); do == "agent" {
 		os.Unsetenv(envDo)
-		if err := Adopt(); err != nil {
+		if err := orphans.Adopt(); err != nil {
 			panic(err)
 		}
 		self, _ := os.Executable()
 		os.Exit(Deputy(Orders{In: os.Stdin, Out: os.Stdout, Errs: os.Stderr, Guard: []string{"env", envDo + "=guard", self}}))
 	} else if do == "guard" {
-		Guard(os.Stdin)
+		crew.Guard(os.Stdin)
 		os.Exit(0)
 	} else if do != "" {
 		members[do](newMember())

@@ -49,7 +49,7 @@ func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	s.Processes = a.crew.scrape(ctx)
+	s.Processes = a.crew.Scrape(ctx)
 	return s
 }
 
@@ -106,9 +106,9 @@ func (a *Agent) endMetrics() {
 
 // serveMetrics serves those of this host, and tells where.
 func (d *deputy) serveMetrics(addr string) {
-	crew := d.crew
+	c := d.crew
 	read := func(ctx context.Context) metrics.Snapshot {
-		return metrics.Snapshot{Refused: d.strangers.Load(), Processes: crew.scrape(ctx)}
+		return metrics.Snapshot{Refused: d.strangers.Load(), Processes: c.Scrape(ctx)}
 	}
 	var told control.Metrics
 	s, err := metrics.Serve(addr, d.boot.Job, d.boot.Host, metrics.NewCollector(read))

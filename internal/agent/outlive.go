@@ -15,6 +15,7 @@ import (
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
 )
@@ -71,10 +72,10 @@ func (d *deputy) begin() error {
 	err := d.beginJob()
 	b := Begun{}
 	if err == nil {
-		b.Dir = d.crew.dir.path
+		b.Dir = d.dir.path
 	} else {
 		b.Error, b.Code = err.Error(), 1
-		if ee, ok := errors.AsType[*ExitError](err); ok {
+		if ee, ok := errors.AsType[*exit.Error](err); ok {
 			b.Code = ee.Code
 		}
 	}
@@ -117,18 +118,19 @@ func (d *deputy) beginJob() (err error) {
 	defer func() {
 		if err != nil {
 			d.asked.Close()
-			d.crew.close()
+			d.crew.Close()
+			d.dir.remove()
 			if d.copies != nil {
 				d.copies.Close()
 			}
 		}
 	}()
 	if d.orders.Log {
-		if err := toLog(d.crew.dir.path); err != nil {
+		if err := toLog(d.dir.path); err != nil {
 			return err
 		}
 	}
-	j.Name = d.crew.dir.name()
+	j.Name = d.dir.name()
 	d.boot.Job = j.Name
 	authority, err := identity.NewAuthority(j.Name)
 	if err != nil {
@@ -143,7 +145,7 @@ func (d *deputy) beginJob() (err error) {
 	if d.copies, err = buddy.Listen(d.identity, d.say); err != nil {
 		return err
 	}
-	if err := d.copies.Home(d.crew.dir.path); err != nil {
+	if err := d.copies.Home(d.dir.path); err != nil {
 		return err
 	}
 	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.Port()))}

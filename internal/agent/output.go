@@ -92,9 +92,9 @@ func (s *stream) passUpTo(p []byte, end int64) error {
 	return err
 }
 
-// pump passes on what r gives until it ends, and closes r. When the output
+// Pump passes on what r gives until it ends, and closes r. When the output
 // cannot be written the program learns of it as from any closed pipe.
-func (s *stream) pump(r *os.File) {
+func (s *stream) Pump(r *os.File) {
 	defer r.Close()
 	buf := make([]byte, 0, 2*pieceBytes)
 	for {
@@ -108,7 +108,7 @@ func (s *stream) pump(r *os.File) {
 			}
 			r.SetReadDeadline(until)
 			if !left && s.left.Load() {
-				continue // the deadline of leave counts
+				continue // the deadline of Leave counts
 			}
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
@@ -131,9 +131,9 @@ func (s *stream) pump(r *os.File) {
 	}
 }
 
-// leave tells the pump of r that the process has ended. What it wrote is still
+// Leave tells the pump of r that the process has ended. What it wrote is still
 // passed on; that others hold the pipe open is no reason to wait.
-func (s *stream) leave(r *os.File) {
+func (s *stream) Leave(r *os.File) {
 	s.left.Store(true)
 	r.SetReadDeadline(time.Now().Add(drainTime))
 }

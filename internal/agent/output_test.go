@@ -25,7 +25,7 @@ func feed(t testing.TB, streams []*stream, say func(w []*os.File)) {
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		ws = append(ws, w)
-		pumps.Go(func() { s.pump(r) })
+		pumps.Go(func() { s.Pump(r) })
 	}
 	say(ws)
 	for _, w := range ws {
@@ -128,8 +128,8 @@ func TestPumpEndsThoughOthersHoldThePipe(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	io.WriteString(w, "last words")
-	s.leave(r)
-	s.pump(r)
+	s.Leave(r)
+	s.Pump(r)
 	require.Equal(t, "last words", out.String())
 }
 

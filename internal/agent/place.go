@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/exit"
 )
 
 // A host of the job, as the loop sees it.
@@ -39,35 +40,6 @@ type place interface {
 	spawn(p *process) error // starts one more
 }
 
-func (c *crew) startRanks(processes []int, s control.Start) {
-	for _, p := range processes {
-		s.Process = p
-		own := s
-		c.send(control.Message{Start: &own}, p)
-	}
-}
-
-func (c *crew) send(m control.Message, to ...int) bool {
-	if m.Covered != nil {
-		c.forgetBefore(control.Life{Rank: m.Covered.Rank, Epoch: m.Covered.Epoch})
-	}
-	all := true
-	for _, p := range to {
-		ch := c.child(p)
-		all = ch != nil && ch.send(m) && all
-	}
-	return all
-}
-
-func (c *crew) kill(process int, sig syscall.Signal) {
-	if ch := c.child(process); ch != nil {
-		ch.kill(sig)
-	}
-}
-
-func (c *crew) sendLater(m control.Message, to ...int) { c.send(m, to...) }
-func (c *crew) hurry()                                 {}
-
 // layout cuts the ranks of each program into processes, and says on which host
 // each is.
 func layout(j Job) ([]*host, []*process, error) {
@@ -97,7 +69,7 @@ func layout(j Job) ([]*host, []*process, error) {
 	at := places(len(all)-j.Spares, j.Hosts, j.ByNode)
 	at = append(at, sparePlaces(j.Spares, at, j.Hosts)...)
 	if len(at) < len(all) {
-		return nil, nil, &ExitError{codeUsage, fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))}
+		return nil, nil, &exit.Error{Code: codeUsage, Err: fmt.Errorf("%d processes do not fit the hosts, whose max_slots take %d", len(all), len(at))}
 	}
 	for i, p := range all {
 		p.host, p.slot = hosts[at[i]], len(hosts[at[i]].processes)
@@ -118,7 +90,7 @@ func (a *Agent) checkTransports() error {
 	if len(busy) < 2 || !slices.Equal(a.job.Options.Transports, []string{"shm"}) {
 		return nil
 	}
-	return &ExitError{codeUsage, fmt.Errorf("--transport shm: hosts %s and %s cannot reach each other by it: add tcp", busy[0].name, busy[1].name)}
+	return &exit.Error{Code: codeUsage, Err: fmt.Errorf("--transport shm: hosts %s and %s cannot reach each other by it: add tcp", busy[0].name, busy[1].name)}
 }
 
 // sparePlaces says on which of the hosts each of n spare processes is, where others are

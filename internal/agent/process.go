@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 )
 
 // A process of the job, on whatever host, as the loop sees it. All but streams
@@ -41,16 +42,19 @@ type process struct {
 	finished  map[int]control.RankReport
 }
 
+// outputs is its streams, for the crew.
+func (p *process) outputs() [2]crew.Output { return [2]crew.Output{p.streams[0], p.streams[1]} }
+
 // label names the process by its ranks: "4", "4-7".
 func (p *process) label() string {
 	if len(p.ranks) == 0 {
 		return "spare" + strconv.Itoa(p.index)
 	}
-	return labelOf(p.ranks)
+	return crew.Label(p.ranks)
 }
 
 // who names the process for people: "rank 4", "ranks 4-7".
-func (p *process) who() string { return whoIs(p.ranks) }
+func (p *process) who() string { return crew.Who(p.ranks) }
 
 // kill sends sig to the process and to what it has started in its group.
 func (p *process) kill(sig syscall.Signal) {

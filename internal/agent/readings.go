@@ -3,12 +3,12 @@ package agent
 import (
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
@@ -28,9 +28,13 @@ const (
 	fullEvery = 10
 )
 
-// readHost tells the owner how this host does, until the crew closes. copies is who carries
+// readHost tells how this host does, on which c runs, until c closes. copies is who carries
 // copies of snapshots from here and to here; nil: nobody does.
-func (c *crew) readHost(copies *buddy.Keeper, tell func(control.HostReading)) {
+func readHost(c *crew.Crew, copies *buddy.Keeper, tell func(control.HostReading)) {
+	c.Go(func(stopping <-chan struct{}) { readUntil(stopping, c, copies, tell) })
+}
+
+func readUntil(stopping <-chan struct{}, c *crew.Crew, copies *buddy.Keeper, tell func(control.HostReading)) {
 	var quota hostsensor.Quota
 	s := hostsensor.NewSampler(hostsensor.Options{Throttle: &quota})
 	var last control.HostReading // but for its traffic
@@ -40,11 +44,10 @@ func (c *crew) readHost(copies *buddy.Keeper, tell func(control.HostReading)) {
 	before := map[int]uint64{}
 	carried := buddy.Carriage{}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	buf := make([]byte, 1024)
 	for {
 		select {
 		case <-tick.C:
-		case <-c.stopping:
+		case <-stopping:
 			return
 		}
 		if held := quota.Held(time.Now()); held >= heldMuch && last.Over > 0 && short < fullEvery-1 {
@@ -55,23 +58,11 @@ func (c *crew) readHost(copies *buddy.Keeper, tell func(control.HostReading)) {
 		}
 		short = 0
 		ticks := 0.0
-		for _, m := range c.all() {
-			pid := m.speaks()
-			if pid == 0 {
-				continue
+		for process, now := range c.Ticks() {
+			if old, known := before[process]; known && now >= old {
+				ticks += float64(now - old)
 			}
-			f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/stat")
-			if err != nil {
-				continue
-			}
-			n, _ := f.ReadAt(buf, 0)
-			f.Close()
-			if _, now, ok := parseStat(buf[:n]); ok {
-				if old, known := before[m.index]; known && now >= old {
-					ticks += float64(now - old)
-				}
-				before[m.index] = now
-			}
+			before[process] = now
 		}
 		r, err := s.Sample(time.Now())
 		if err != nil || r.Over == 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/topology"
@@ -299,7 +300,7 @@ func (r *remote) heard(m control.FromAgent) {
 		of(m.Forked.Process, func(p *process) {
 			var err error
 			if m.Forked.Error != "" {
-				err = &ExitError{m.Forked.Code, errors.New(m.Forked.Error)}
+				err = &exit.Error{Code: m.Forked.Code, Err: errors.New(m.Forked.Error)}
 			}
 			a.forked(p, m.Forked.PID, err)
 		})

@@ -13,10 +13,9 @@ import (
 
 // Names in a job's directory.
 const (
-	lockName    = "lock"     // locked by the agent while it lives
-	processName = "p.sock"   // where the job's processes find the agent
-	askName     = "ask.sock" // where mpivrun finds it
-	ofName      = "of"       // the name of a job that began on another host
+	lockName = "lock"     // locked by the agent while it lives
+	askName  = "ask.sock" // where mpivrun finds it
+	ofName   = "of"       // the name of a job that began on another host
 )
 
 // maxSocketName is what fits a socket's address on Linux, its final zero included.
@@ -58,7 +57,7 @@ func ours(dir string) error {
 // lives.
 type jobDir struct {
 	path string
-	lock *os.File
+	lock *os.File // nil once it is removed
 }
 
 // makeJobDir makes the directory for a job called name in dir, or for name-2,
@@ -115,9 +114,14 @@ func (d *jobDir) belongs(name string) error {
 // name is what the job is called here.
 func (d *jobDir) name() string { return filepath.Base(d.path) }
 
+// remove removes it; twice is harmless.
 func (d *jobDir) remove() {
+	if d.lock == nil {
+		return
+	}
 	os.RemoveAll(d.path)
 	d.lock.Close()
+	d.lock = nil
 }
 
 // lockDir keeps others from making or removing jobs in dir until unlock.

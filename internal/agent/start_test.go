@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/orphans"
 )
 
 // Many processes are started while the loop has no room for what is to be told of them: it is
@@ -47,7 +48,6 @@ func TestTheLoopStartsManyProcesses(t *testing.T) {
 func TestCommandsAreNoOrphans(t *testing.T) {
 	noneLeft(t)
 	var l launcher
-	c := new(crew)
 	over, buried := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(buried)
@@ -56,7 +56,7 @@ func TestCommandsAreNoOrphans(t *testing.T) {
 			case <-over:
 				return
 			default:
-				c.bury()
+				orphans.Bury(func(int) bool { return false })
 			}
 		}
 	}()

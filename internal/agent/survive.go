@@ -3,12 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 )
@@ -451,19 +451,14 @@ func (a *Agent) endMove(m *move, err error) {
 }
 
 // spawn starts p on this host.
-func (c *crew) spawn(p *process) error {
-	a := c.owner.(local).a // a deputy's crew is not asked this way
-	m := &child{index: p.index, prog: p.prog}
-	err := m.resolve()
-	if err != nil {
+func (l local) spawn(p *process) error {
+	m := crew.Process{Index: p.index, Program: p.prog.program(), Output: p.outputs()}
+	var err error
+	if m.File, err = m.Program.Find(); err != nil {
 		return err
 	}
-	if m.credentials, err = a.credentialsOf(p); err != nil {
+	if m.Credentials, err = l.a.credentialsOf(p); err != nil {
 		return err
 	}
-	if err := a.crew.add(m, nil, p.streams, [2]*os.File{}); err != nil {
-		return err
-	}
-	a.crew.more(m)
-	return nil
+	return l.a.crew.Add(m)
 }

@@ -140,7 +140,7 @@ func (a *Agent) traced(p *process, m control.Traced) {
 		if skew.Abs() < clockTrust {
 			skew = 0
 		}
-		if p.host.place != a.crew {
+		if p.host.place != (local{a}) {
 			t.clocks[p.host.name] = fmt.Sprintf("%v behind, and corrected by that", skew)
 			if skew == 0 {
 				t.clocks[p.host.name] = fmt.Sprintf("not known to differ, within %v", clockTrust)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/waits"
 	"github.com/mpiv/mpiv/leader"
@@ -231,7 +232,7 @@ func (a *Agent) judge(p *process) {
 			a.code = exitCode(st)
 		}
 		if st.Signaled() && st.Signal() == syscall.SIGKILL {
-			a.code = codeSignal + int(a.interrupt) // that is why we killed it
+			a.code = exit.Signal + int(a.interrupt) // that is why we killed it
 		}
 		if exitCode(st) != 0 && a.roomFor() > 0 { // others would wait until its ranks go on elsewhere, which they will not
 			a.tellMembers(control.Message{Dead: &control.Dead{Processes: []int{p.index}}}, nil)
@@ -339,7 +340,7 @@ func endingOf(ranks int, st syscall.WaitStatus) string {
 
 func exitCode(st syscall.WaitStatus) int {
 	if st.Signaled() {
-		return codeSignal + int(st.Signal())
+		return exit.Signal + int(st.Signal())
 	}
 	return st.ExitStatus()
 }
@@ -347,7 +348,7 @@ func exitCode(st syscall.WaitStatus) int {
 // signal passes sig on.
 func (a *Agent) signal(sig syscall.Signal) {
 	if !a.toldRun && !a.ending && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
-		a.fail(verdict{code: codeSignal + int(sig), text: fmt.Sprintf("interrupted by signal %d (%v) before agents had joined from %s", sig, sig, hostNames(a.notJoined()))})
+		a.fail(verdict{code: exit.Signal + int(sig), text: fmt.Sprintf("interrupted by signal %d (%v) before agents had joined from %s", sig, sig, hostNames(a.notJoined()))})
 		return
 	}
 	if sig == syscall.SIGINT || sig == syscall.SIGTERM {

@@ -1,4 +1,4 @@
-package agent
+package crew
 
 import (
 	"errors"
@@ -31,8 +31,14 @@ func (l *link) send(m control.Message) bool {
 	}
 }
 
-// accept serves each connection to l in a goroutine, until l is closed.
-func (c *crew) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
+// Accept begins to have serve called for each connection to l from a process of this user or of
+// root, in a goroutine for each, until l is closed, which the caller does before Close. What serve
+// reads ends with Close, which waits for it; the connection is closed when serve returns.
+func (c *Crew) Accept(l *net.UnixListener, serve func(*net.UnixConn)) {
+	c.wg.Go(func() { c.accept(l, serve) })
+}
+
+func (c *Crew) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
 	for {
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -57,8 +63,8 @@ func (c *crew) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
 	}
 }
 
-// keep and forget let close end what serves conn.
-func (c *crew) keep(conn *net.UnixConn) bool {
+// keep and forget let Close end what serves conn.
+func (c *Crew) keep(conn *net.UnixConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
@@ -68,7 +74,7 @@ func (c *crew) keep(conn *net.UnixConn) bool {
 	return true
 }
 
-func (c *crew) forget(conn *net.UnixConn) {
+func (c *Crew) forget(conn *net.UnixConn) {
 	conn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +95,7 @@ func sameUser(c *net.UnixConn) bool {
 }
 
 // serve is one process's connection.
-func (c *crew) serve(unixConn *net.UnixConn) {
+func (c *Crew) serve(unixConn *net.UnixConn) {
 	conn := control.NewConn[control.Message](unixConn)
 	first, err := conn.Receive()
 	if err != nil || first.Hello == nil {
@@ -100,17 +106,17 @@ func (c *crew) serve(unixConn *net.UnixConn) {
 	if reason != "" {
 		conn.Send(control.Message{Stop: &control.Stop{Reason: reason}})
 		if m == nil {
-			c.owner.refused(reason)
+			c.owner.Refused(reason)
 		}
 		return
 	}
 	if conn.Send(control.Message{Welcome: &control.Welcome{
-		Token: c.job.token, Credentials: m.credentials, Networks: c.job.networks, Options: c.job.options,
+		Token: c.job.Token, Credentials: m.Credentials, Networks: c.job.Networks, Options: c.job.Options,
 	}}) != nil {
 		return
 	}
 	m.spoken(peerOf(unixConn))
-	c.owner.said(m.index, &first)
+	c.owner.Said(m.Index, &first)
 	over := make(chan struct{})
 	c.wg.Go(func() {
 		for {
@@ -135,30 +141,30 @@ func (c *crew) serve(unixConn *net.UnixConn) {
 			m.pong(msg.Pong.ID)
 			continue
 		}
-		if !c.scrapes.answered(m.index, msg.Report) {
-			c.owner.said(m.index, &msg)
+		if !c.scrapes.answered(m.Index, msg.Report) {
+			c.owner.Said(m.Index, &msg)
 		}
 	}
 	close(over)
 	m.leave()
-	c.scrapes.ended(m.index)
-	c.owner.said(m.index, nil)
+	c.scrapes.ended(m.Index)
+	c.owner.Said(m.Index, nil)
 }
 
 // greet finds whose connection l is. A reason says why the process is refused;
 // its child is known where its owner has to judge that.
-func (c *crew) greet(h control.Hello, l *link) (m *child, reason string) {
+func (c *Crew) greet(h control.Hello, l *link) (m *child, reason string) {
 	if m = c.child(h.Process); m == nil {
 		return nil, fmt.Sprintf("process %d is none of the job's on this host", h.Process)
 	}
 	if h.Version != control.Version {
-		c.owner.said(m.index, &control.Message{Hello: &h})
+		c.owner.Said(m.Index, &control.Message{Hello: &h})
 		return m, fmt.Sprintf("mpivrun speaks version %d of the control protocol", control.Version)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.link != nil {
-		return nil, fmt.Sprintf("%s has said Hello already: was the program started a second time, by a script or by itself?", whoIs(m.ranks))
+		return nil, fmt.Sprintf("%s has said Hello already: was the program started a second time, by a script or by itself?", Who(m.Ranks))
 	}
 	m.link = l
 	return m, ""

@@ -1,4 +1,5 @@
-package agent
+// Package orphans ends what processes of a job leave behind to this operating-system process.
+package orphans
 
 import (
 	"fmt"
@@ -15,7 +16,7 @@ import (
 )
 
 // Adopt makes this operating-system process the parent of whatever its
-// descendants leave behind, so that a Job with Reaper can end it.
+// descendants leave behind, so that End can end it.
 func Adopt() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of what processes leave behind: %w", err)
@@ -23,10 +24,14 @@ func Adopt() error {
 	return nil
 }
 
-// endOrphans kills the children of this process, and theirs as they become
+// patient is for how long those that are about to end by themselves are waited for.
+const patient = 100 * time.Millisecond
+
+// End kills the children of this process, and theirs as they become
 // ours, but for some. Those that are about to end by themselves are given a moment.
-func endOrphans(but ...int) {
-	patience := time.Now().Add(drainTime)
+// It returns when none is left.
+func End(but ...int) {
+	patience := time.Now().Add(patient)
 	for {
 		orphans := slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(but, pid) })
 		if len(orphans) == 0 {
@@ -66,14 +71,13 @@ func children() []int {
 	return all
 }
 
-// bury reaps what processes of the job left behind and has ended since.
-func (c *crew) bury() {
-	c.forking.Lock() // a process whose number is not known yet must not be taken for an orphan
-	defer c.forking.Unlock()
+// Bury reaps the children of this process that have ended, but for commands of Start and
+// those that are known to the caller, who starts no other meanwhile.
+func Bury(known func(pid int) bool) {
 	owned.mu.Lock()
 	defer owned.mu.Unlock()
 	for _, pid := range children() {
-		if !slices.ContainsFunc(c.all(), func(m *child) bool { return m.is(pid) }) && !owned.pids[pid] {
+		if !known(pid) && !owned.pids[pid] {
 			unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
@@ -87,20 +91,22 @@ type commands struct {
 	pids map[int]bool
 }
 
-func (s *commands) start(cmd *exec.Cmd) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Start starts cmd, which Bury leaves to Wait. The caller must Wait.
+func Start(cmd *exec.Cmd) error {
+	owned.mu.Lock()
+	defer owned.mu.Unlock()
 	err := cmd.Start()
 	if err == nil {
-		s.pids[cmd.Process.Pid] = true
+		owned.pids[cmd.Process.Pid] = true
 	}
 	return err
 }
 
-func (s *commands) wait(cmd *exec.Cmd) error {
+// Wait waits for a cmd that Start has started.
+func Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.pids, cmd.Process.Pid)
+	owned.mu.Lock()
+	defer owned.mu.Unlock()
+	delete(owned.pids, cmd.Process.Pid)
 	return err
 }

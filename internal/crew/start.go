@@ -1,10 +1,8 @@
-package agent
+package crew
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -73,28 +71,28 @@ func (s *starter) close() {
 }
 
 // fork starts m, in a starter's thread.
-func (c *crew) fork(m *child, cores unix.CPUSet) error {
-	if c.job.bind {
+func (c *Crew) fork(m *child, cores unix.CPUSet) error {
+	if c.job.Bind {
 		// What the thread may run on is inherited.
 		if err := unix.SchedSetaffinity(0, &cores); err != nil {
 			return fmt.Errorf("bind to cores: %w", err)
 		}
 	}
-	env := mergeEnv(os.Environ(), m.prog.Env, []string{
-		control.EnvSocket + "=" + filepath.Join(c.dir.path, processName),
-		control.EnvProcess + "=" + strconv.Itoa(m.index),
+	env := mergeEnv(os.Environ(), m.Program.Env, []string{
+		control.EnvSocket + "=" + c.socket(),
+		control.EnvProcess + "=" + strconv.Itoa(m.Index),
 	})
 	attr := &os.ProcAttr{
-		Dir:   m.prog.Dir,
+		Dir:   m.Program.Dir,
 		Env:   env,
 		Files: m.files,
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	c.forking.RLock()
 	defer c.forking.RUnlock()
-	proc, err := os.StartProcess(m.path, append([]string{m.prog.Path}, m.prog.Args...), attr)
+	proc, err := os.StartProcess(m.File, append([]string{m.Program.Path}, m.Program.Args...), attr)
 	if err != nil {
-		return startError(m.prog, err)
+		return startError(m.Program, err)
 	}
 	m.mu.Lock()
 	m.proc = proc
@@ -116,28 +114,4 @@ func mergeEnv(envs ...[]string) []string {
 		merged = append(merged, kv)
 	}
 	return merged
-}
-
-// startError is what a user can do about err.
-func startError(prog *Program, err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOEXEC) && strings.HasSuffix(prog.Path, ".go"):
-		return isSource(prog.Path)
-	case errors.Is(err, syscall.ENOEXEC):
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q is not a binary for this machine, nor a script with #! and an interpreter in its first line", prog.Path)}
-	case errors.Is(err, syscall.ENOENT) && prog.Dir != "" && !isDir(prog.Dir):
-		return &ExitError{CodeNotFound, fmt.Errorf("working directory %s does not exist", prog.Dir)}
-	case errors.Is(err, syscall.ENOENT):
-		return &ExitError{CodeNotFound, fmt.Errorf("program %q: the interpreter or loader that it names does not exist", prog.Path)}
-	case errors.Is(err, syscall.EACCES):
-		return &ExitError{CodeNotExecutable, fmt.Errorf("program %q cannot be executed by this user (permission denied)", prog.Path)}
-	case errors.Is(err, syscall.EAGAIN):
-		return fmt.Errorf("start %q: no more processes are allowed (see ulimit -u); --ranks-per-process needs fewer", prog.Path)
-	}
-	return fmt.Errorf("start %q: %w", prog.Path, err)
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

@@ -1,4 +1,4 @@
-package agent
+package crew
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/orphans"
 )
 
 // A guard is a small process that outlives its agent by a moment: should the
@@ -36,7 +37,7 @@ func newGuard(command []string, socket string) (*guard, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
 	in, err := cmd.StdinPipe()
 	if err == nil {
-		err = owned.start(cmd)
+		err = orphans.Start(cmd)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start a guard, which ends what is left should mpivrun be killed: %w", err)
@@ -64,10 +65,13 @@ func (g *guard) close() {
 		return
 	}
 	g.in.Close()
-	owned.wait(g.cmd)
+	orphans.Wait(g.cmd)
 }
 
-// Guard reads which processes run from in, and kills the groups of those that
+// patient is how long what is killed may go on starting others.
+const patient = 2 * time.Second
+
+// Guard is the life of a guard, which mpivrun starts as a command: it reads which processes run from in, and kills the groups of those that
 // are left when in ends, and whatever else they have left behind.
 func Guard(in io.Reader) {
 	running := map[int]bool{}
@@ -95,7 +99,7 @@ func Guard(in io.Reader) {
 		return
 	}
 	// What is killed may just have started another: until none is found.
-	for end := time.Now().Add(grace); killOf(socket) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(patient); killOf(socket) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

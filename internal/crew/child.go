@@ -1,4 +1,4 @@
-package agent
+package crew
 
 import (
 	"errors"
@@ -11,20 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/control"
-	"github.com/mpiv/mpiv/internal/identity"
 )
 
 // A child of a crew is one process on this host.
 type child struct {
-	index       int // in the job
-	ranks       []int
-	prog        *Program
-	path        string // the file executed
-	credentials *identity.Credentials
+	Process
 
 	files   []*os.File  // what it gets as 0, 1 and 2
 	ours    []*os.File  // those of them that were made for it, closed here once it is started
-	streams [2]*stream  // what it writes goes there; nil if it writes past the agent
 	readers [2]*os.File // what the pumps read
 	pumps   sync.WaitGroup
 
@@ -37,19 +31,19 @@ type child struct {
 	start   bool   // it has been told Start, and has not ended its connection
 }
 
-// whoIs names a process for people by its ranks: "rank 4", "ranks 4-7".
-func whoIs(ranks []int) string {
+// Who names a process for people by its ranks: "rank 4", "ranks 4-7".
+func Who(ranks []int) string {
 	switch len(ranks) {
 	case 0:
 		return "a spare process"
 	case 1:
-		return "rank " + labelOf(ranks)
+		return "rank " + Label(ranks)
 	}
-	return "ranks " + labelOf(ranks)
+	return "ranks " + Label(ranks)
 }
 
-// labelOf is "4" or "4-7".
-func labelOf(ranks []int) string {
+// Label is "4" or "4-7", or "spare" of none.
+func Label(ranks []int) string {
 	switch len(ranks) {
 	case 0:
 		return "spare"
@@ -140,9 +134,9 @@ func (m *child) wait() syscall.WaitStatus {
 
 // drain waits until what the process wrote has been passed on.
 func (m *child) drain() {
-	for i, s := range m.streams {
-		if s != nil {
-			s.leave(m.readers[i])
+	for i, r := range m.readers {
+		if r != nil {
+			m.Output[i].Leave(r)
 		}
 	}
 	m.pumps.Wait()

@@ -1,4 +1,4 @@
-package agent
+package crew
 
 import (
 	"context"
@@ -25,12 +25,12 @@ type scrape struct {
 	all      chan struct{} // closed when none is missing
 }
 
-// scrape takes a reading of every process here. Those that do not answer before ctx
+// Scrape takes a reading of every process here. Those that do not answer before ctx
 // ends have nil.
-func (c *crew) scrape(ctx context.Context) map[int]*events.Reading {
+func (c *Crew) Scrape(ctx context.Context) map[int]*events.Reading {
 	s := &scrape{missing: map[int]bool{}, readings: map[int]*events.Reading{}, all: make(chan struct{})}
 	for _, m := range c.all() {
-		s.readings[m.index] = nil
+		s.readings[m.Index] = nil
 	}
 	c.scrapes.mu.Lock()
 	c.scrapes.last++
@@ -41,7 +41,7 @@ func (c *crew) scrape(ctx context.Context) map[int]*events.Reading {
 	c.scrapes.open[id] = s
 	for _, m := range c.all() { // an answer waits for mu
 		if m.begun() && m.send(control.Message{Watch: &control.Watch{ID: id}}) {
-			s.missing[m.index] = true
+			s.missing[m.Index] = true
 		}
 	}
 	if len(s.missing) == 0 {

@@ -1,4 +1,4 @@
-package agent
+package crew
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ func coreSets(ms []*child) ([]unix.CPUSet, error) {
 	sets := make([]unix.CPUSet, len(ms))
 	next := 0
 	for i, m := range ms {
-		for range max(len(m.ranks), 1) { // one that is spare may get a rank
+		for range max(len(m.Ranks), 1) { // one that is spare may get a rank
 			for _, cpu := range cores[next%len(cores)] {
 				if allowed.IsSet(cpu) {
 					sets[i].Set(cpu)
