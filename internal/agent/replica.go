@@ -19,9 +19,9 @@ import (
 
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
-	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // A replica is a voter's part in what replicates the ledger: raft, over the job's own
@@ -375,36 +375,12 @@ func dialAgent(ctx context.Context, own *identity.Identity, protocol string, to 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c, err := inTurn(ctx, to.Addrs, func(ctx context.Context, addr string) (*tls.Conn, error) {
-		return dialDoor(ctx, own, protocol, addr, to.Agent)
+		return door.Dial(ctx, own, protocol, addr, to.Agent)
 	}, func(c *tls.Conn) { c.Close() })
 	if err != nil {
 		return nil, fmt.Errorf("agent %d cannot be reached: %w", to.Agent, err)
 	}
 	return c, nil
-}
-
-// dialDoor connects to the door of the agent of that index.
-func dialDoor(ctx context.Context, own *identity.Identity, protocol, addr string, agent int) (*tls.Conn, error) {
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	socket.Persist(raw)
-	config := own.TLS()
-	config.NextProtos = []string{protocol}
-	conn := tls.Client(raw, config)
-	if err = conn.HandshakeContext(ctx); err == nil {
-		var name identity.Name
-		name, err = own.Verify(conn.ConnectionState().PeerCertificates[0])
-		if err == nil && (name.Role != identity.Agent || name.Index != agent) {
-			err = fmt.Errorf("%v is not agent %d", name, agent)
-		}
-	}
-	if err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	return conn, nil
 }
 
 // leads tells whether this voter is the one that is agreed with.

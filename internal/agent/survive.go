@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
-	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 )
@@ -448,17 +447,4 @@ func (a *Agent) endMove(m *move, err error) {
 	}
 	a.survival.changed = time.Now()
 	m.told(err)
-}
-
-// spawn starts p on this host.
-func (l local) spawn(p *process) error {
-	m := crew.Process{Index: p.index, Program: p.prog.program(), Output: p.outputs()}
-	var err error
-	if m.File, err = m.Program.Find(); err != nil {
-		return err
-	}
-	if m.Credentials, err = l.a.credentialsOf(p); err != nil {
-		return err
-	}
-	return l.a.crew.Add(m)
 }

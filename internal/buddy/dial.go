@@ -8,32 +8,14 @@ import (
 	"net"
 
 	"github.com/mpiv/mpiv/internal/control"
-	"github.com/mpiv/mpiv/internal/identity"
-	"github.com/mpiv/mpiv/internal/socket"
+	"github.com/mpiv/mpiv/internal/door"
 )
 
 // dial connects to the agent of that index.
 func (k *Keeper) dial(addr string, agent int) (*tls.Conn, error) {
 	ctx, stop := context.WithTimeout(k.ctx, meetTime)
 	defer stop()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	socket.Persist(raw)
-	conn := tls.Client(raw, k.identity.TLS())
-	if err = conn.HandshakeContext(ctx); err == nil {
-		var name identity.Name
-		name, err = k.identity.Verify(conn.ConnectionState().PeerCertificates[0])
-		if err == nil && (name.Role != identity.Agent || name.Index != agent) {
-			err = fmt.Errorf("%v is not agent %d", name, agent)
-		}
-	}
-	if err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	return conn, nil
+	return door.Dial(ctx, k.identity, "", addr, agent)
 }
 
 // callFor connects to an agent. The connection ends with Close, too; dismiss ends it.

@@ -50,15 +50,24 @@ var root = func() string {
 // and not of a program. Tests are programs. A closure of a function of this library
 // that the compiler has put into one of a program has a name of the program's: its file tells.
 func Ours(function, file string) bool {
-	in := strings.TrimPrefix(file, root)
-	for _, room := range []string{"mpiv", "internal", "transport"} {
-		if in != file && strings.HasPrefix(in, room+"/") || strings.HasPrefix(function, "github.com/mpiv/mpiv/"+room+"/") ||
-			strings.HasPrefix(function, "github.com/mpiv/mpiv/"+room+".") {
-			return !strings.HasSuffix(file, "_test.go")
-		}
+	in, below := strings.CutPrefix(file, root)
+	called, named := strings.CutPrefix(function, "github.com/mpiv/mpiv/")
+	if below && ofLibrary(in) || named && ofLibrary(called) {
+		return !strings.HasSuffix(file, "_test.go")
 	}
 	for _, p := range []string{"runtime.", "runtime/", "sync.", "internal/"} {
 		if strings.HasPrefix(function, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofLibrary tells whether a file or a function is in one of the rooms of which the library is; it is named
+// from the module on.
+func ofLibrary(name string) bool {
+	for _, room := range []string{"mpiv", "internal", "transport"} {
+		if rest, in := strings.CutPrefix(name, room); in && (strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, ".")) {
 			return true
 		}
 	}

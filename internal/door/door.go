@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package door bounds what strangers can take at a port where agents meet.
+// Package door is the ports where agents of a job meet, at which strangers take little.
 //
 // Such a port is a [gate.Gate]. Who gets through that has still to show, in a handshake
 // of TLS, that it is of the job; until it has it is among the [Handshakes] of the port.
@@ -8,7 +8,9 @@ package door
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/gate"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 const (
@@ -32,6 +36,33 @@ const (
 // accepts, of each connection that the gate turns away.
 func Listen(refused func(from netip.AddrPort, why error)) (*gate.Gate, error) {
 	return gate.Listen(context.Background(), ":0", gate.Options{First: gate.TLS, Waiting: Shakes, Patience: ShakeTime, Refused: refused})
+}
+
+// Dial connects to such a port of the agent of that index, for a protocol (ALPN, one of those of package
+// control; empty: for copies of snapshots). Who answers has shown that it is that agent.
+func Dial(ctx context.Context, own *identity.Identity, protocol, addr string, agent int) (*tls.Conn, error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	socket.Persist(raw)
+	config := own.TLS()
+	if protocol != "" {
+		config.NextProtos = []string{protocol}
+	}
+	conn := tls.Client(raw, config)
+	if err = conn.HandshakeContext(ctx); err == nil {
+		var name identity.Name
+		name, err = own.Verify(conn.ConnectionState().PeerCertificates[0])
+		if err == nil && (name.Role != identity.Agent || name.Index != agent) {
+			err = fmt.Errorf("%v is not agent %d", name, agent)
+		}
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	return conn, nil
 }
 
 // Handshakes are the connections of a port whose other ends have not shown who they are, the

@@ -51,7 +51,7 @@ func (p *Process) readyChoices() {
 
 // A blank is the file that a process without ranks has ready for the choices of one that comes.
 type blank struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards what follows, also while it is made: who comes then would have to make one, too
 	b  *checkpoint.Blank
 }
 

@@ -104,9 +104,9 @@ func mismatches(all []obstacle) []string {
 	return bound(found)
 }
 
-// An absence is of a rank that has passed the step without what others wait for there.
+// An absence is of a rank that is in a later collective without what others wait for in an earlier one.
 type absence struct {
-	step
+	context  uint32
 	what, is string // the collective in which they wait, and that in which the rank is
 	rank     int
 }
@@ -114,20 +114,32 @@ type absence struct {
 // passed finds ranks that are in a later collective than those who wait for them. They took another part
 // in the earlier one than these believe.
 func passed(all []obstacle) []string {
+	in := map[int][]obstacle{} // collectives, by rank
+	for _, o := range all {
+		if o.need.Collective != "" {
+			in[o.rank] = append(in[o.rank], o)
+		}
+	}
 	waiting := map[absence][]int{}
 	var found []absence
+	note := func(o, q obstacle) {
+		x := absence{o.need.Context, o.need.Collective + inBrackets(o.wait.Where), q.need.Collective + inBrackets(q.wait.Where), q.rank}
+		if waiting[x] == nil {
+			found = append(found, x)
+		}
+		if !slices.Contains(waiting[x], o.rank) {
+			waiting[x] = append(waiting[x], o.rank)
+		}
+	}
 	for _, o := range all {
-		_, number, _ := cutCollective(o.need.Collective)
-		for _, q := range all {
-			if q.need.Context != o.need.Context || !later(q.need.Collective, o.need.Collective) || !slices.Contains(peers(o.need), q.rank) {
-				continue
-			}
-			x := absence{step{o.need.Context, number}, o.need.Collective + inBrackets(o.wait.Where), q.need.Collective + inBrackets(q.wait.Where), q.rank}
-			if waiting[x] == nil {
-				found = append(found, x)
-			}
-			if !slices.Contains(waiting[x], o.rank) {
-				waiting[x] = append(waiting[x], o.rank)
+		if o.need.Collective == "" {
+			continue
+		}
+		for _, p := range peers(o.need) {
+			for _, q := range in[p] {
+				if q.need.Context == o.need.Context && later(q.need.Collective, o.need.Collective) {
+					note(o, q)
+				}
 			}
 		}
 	}

@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/mpiv/mpiv/internal/crew"
+)
+
+// prepare makes all that can fail before the first process runs.
+func (a *Agent) prepare() error {
+	var err error
+	if a.hosts, a.processes, err = layout(a.job); err != nil {
+		return err
+	}
+	a.publish()
+	if err := a.checkTransports(); err != nil {
+		return err
+	}
+	if err := a.prepareContracts(); err != nil {
+		return err
+	}
+	rand.Read(a.token)
+	if a.deputy != nil {
+		return a.prepareOutliving()
+	}
+	if a.dir, err = makeJobDir(a.job.Runtime, a.job.Name); err != nil {
+		return err
+	}
+	if a.crew, err = crew.New(a.dir.path, local{a}); err != nil {
+		return err
+	}
+	a.job.Name = a.dir.name()
+	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.dir.path, askName), Net: "unix"}); err != nil {
+		return err
+	}
+	for _, h := range a.hosts {
+		if h.here {
+			h.place, h.cores = local{a}, runtime.NumCPU()
+		} else if a.head == nil && len(h.processes) > 0 {
+			if err := a.openHead(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.prepareOutput(); err != nil {
+		return err
+	}
+	if err := a.prepareChaos(); err != nil {
+		return err
+	}
+	if a.job.Events != "" {
+		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
+			return err
+		}
+	}
+	if a.job.Trace != "" {
+		if a.traceFile, err = openTrace(a.job.Trace); err != nil {
+			return err
+		}
+	}
+	if err := a.prepareHere(); err != nil {
+		return err
+	}
+	return a.serveMetrics()
+}
+
+// publish has other goroutines than loop know all processes and hosts.
+func (a *Agent) publish() {
+	processes, hosts := a.processes, a.hosts
+	a.known.Store(&processes)
+	a.roster.Store(&hosts)
+}
+
+// prepareOutput makes where the output of every process goes, and the input of
+// the one that has some.
+func (a *Agent) prepareOutput() error {
+	if a.job.OutputDir != "" {
+		if err := os.MkdirAll(a.job.OutputDir, 0o777); err != nil {
+			return fmt.Errorf("make the directory for output: %w", err)
+		}
+	}
+	out, ok1 := a.job.Stdout.(*os.File)
+	errs, ok2 := a.job.Stderr.(*os.File)
+	a.first = len(a.processes)
+	screens := [2]*screen{new(screen), new(screen)}
+	if !a.apart && (!ok1 || !ok2 || sameFile(out, errs)) {
+		screens[0] = screens[1]
+	}
+	a.screens = screens
+	a.speaker = newSpeaker(&stream{screen: screens[1], w: a.job.Stderr})
+	for _, p := range a.processes {
+		if err := a.outputOf(p, screens); err != nil {
+			return fmt.Errorf("make the output of %s: %w", p.who(), err)
+		}
+	}
+	return nil
+}
+
+// outputOf makes the streams of p.
+func (a *Agent) outputOf(p *process, screens [2]*screen) error {
+	for i, w := range []any{a.job.Stdout, a.job.Stderr} {
+		name := [2]string{"stdout", "stderr"}[i]
+		s := &stream{screen: screens[i], stamped: a.job.Timestamp, prompt: p.reads}
+		if a.job.Tag {
+			s.tag = "[" + p.label() + "]<" + name + ">: "
+		}
+		if a.job.OutputDir == "" && a.spool != nil {
+			s.w = outlet{spooled{a.spool, i == 1}, p.index, s}
+		} else if a.job.OutputDir == "" {
+			s.w = w.(interface{ Write([]byte) (int, error) })
+		} else {
+			f, err := os.OpenFile(filepath.Join(a.job.OutputDir, "rank."+p.label()+"."+name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o666)
+			if err != nil {
+				return err
+			}
+			a.outputs = append(a.outputs, f)
+			s.w, s.screen, s.prompt = f, new(screen), false
+		}
+		p.streams[i] = s
+	}
+	p.streams[1].last = new(tail)
+	return nil
+}
+
+// prepareHere adds the processes of this host to its crew.
+func (a *Agent) prepareHere() error {
+	out, ok1 := a.job.Stdout.(*os.File)
+	errs, ok2 := a.job.Stderr.(*os.File)
+	// One process whose lines need no tags writes where we would.
+	raw := [2]*os.File{}
+	if ok1 && ok2 && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == "" {
+		raw = [2]*os.File{out, errs}
+	}
+	var last *process
+	for _, p := range a.processes {
+		if !p.host.here {
+			continue
+		}
+		m := crew.Process{Index: p.index, Ranks: p.ranks, Program: p.prog.program(), Raw: raw}
+		var err error
+		if last != nil && last.prog == p.prog {
+			m.File = last.path
+		} else if m.File, err = m.Program.Find(); err != nil {
+			return err
+		}
+		p.path = m.File
+		last = p
+		if raw[0] != nil {
+			p.streams = [2]*stream{}
+		}
+		m.Output = p.outputs()
+		if p.reads {
+			if m.Input, m.CloseInput, err = a.input(); err != nil {
+				return fmt.Errorf("make the input of %s: %w", p.who(), err)
+			}
+		}
+		if err := a.crew.Add(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// input is what the process gets that reads the job's standard input; made: for it alone.
+func (a *Agent) input() (in *os.File, made bool, err error) {
+	in = a.job.Stdin
+	switch terminal := isTerminal(in); {
+	case terminal && !inForeground(in):
+		return nil, false, nil // reading would stop us
+	case terminal:
+		// The process is not in the terminal's foreground group, which is what
+		// lets the agent decide who gets an interrupt. So it is given a pipe.
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, false, err
+		}
+		a.typed = w
+		return r, true, nil
+	}
+	return in, false, nil
+}
+
+func sameFile(a, b *os.File) bool {
+	ia, err1 := a.Stat()
+	ib, err2 := b.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(ia, ib)
+}
