@@ -1,16 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,11 +14,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
-	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/exit"
-	"github.com/mpiv/mpiv/internal/identity"
-	"github.com/mpiv/mpiv/internal/ledger"
-	"github.com/mpiv/mpiv/topology"
 )
 
 // remoteQueue is how many messages may wait for an agent that does not read. An
@@ -381,162 +372,6 @@ func (r *remote) ask(x control.Exchange) {
 	})
 }
 
-// joined is told that the agent of r's host is there: this host is here to it,
-// and it there to this one. False: it is refused.
-func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
-	h := r.host
-	switch {
-	case a.ending || h.lost || h.here:
-		return false
-	case h.place != nil:
-		a.warn("host %s: a second agent was refused; is it named twice under two names?", h.name)
-		return false
-	case j.Version != control.AgentVersion:
-		text := fmt.Sprintf("host %s: its mpivrun speaks version %d of the protocol of agents, this one %d: install the same on all hosts", h.name, j.Version, control.AgentVersion)
-		if h.adding != nil {
-			a.notAdded(h, errors.New(text))
-		} else {
-			a.fail(verdict{code: 1, text: text})
-		}
-		return false
-	}
-	h.clock = time.Since(j.Time)
-	if skew := h.clock.Round(100 * time.Millisecond); skew.Abs() > clockSkew {
-		where := "behind"
-		if skew < 0 {
-			where = "ahead of"
-		}
-		a.warn("host %s: its clock is %v %s the one here: times in its output and logs are off by that", h.name, skew.Abs(), where)
-	}
-	h.place, h.cores, h.copies = r, min(max(j.Cores, 1), coresMost), j.Copies
-	h.networks = h.Networks
-	own := a.deputy != nil && h.index == a.own()
-	if len(h.networks) == 0 && !own {
-		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
-	}
-	if a.hereAddress == "" && !own {
-		a.hereAddress = here
-	}
-	a.emit(events.Event{Kind: events.HostJoined, Host: h.name, Agent: &events.Agent{PID: j.PID, Cores: j.Cores, Address: there}})
-	a.detail("host %s: its agent has joined from %s, PID %d, %d cores", h.name, there, j.PID, j.Cores)
-	if h.adding != nil {
-		a.populate(h)
-		return true
-	}
-	for _, h := range a.hosts {
-		if h.place == nil && len(h.processes) > 0 {
-			return true
-		}
-	}
-	a.allJoined()
-	a.startAll()
-	return true
-}
-
-// joinedHost is what the next head has to know of a host.
-type joinedHost struct {
-	Networks []control.Network
-	Cores    int
-	Copies   int
-}
-
-// allJoined writes down where the agents are, and has some of them decide together.
-func (a *Agent) allJoined() {
-	if a.deputy == nil {
-		return
-	}
-	for _, h := range a.hosts {
-		if h.able() {
-			if len(h.networks) == 0 {
-				h.networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
-			}
-			a.recordJoined(h)
-		}
-	}
-	a.foundVoters()
-}
-
-// recordJoined writes down where the agent of h is.
-func (a *Agent) recordJoined(h *host) {
-	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies})
-	if err != nil {
-		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
-	}
-	a.record(ledger.Entry{Joined: &ledger.Joined{Host: h.index, Agent: text}})
-}
-
-// coresMost is how many cores a host is believed to have.
-const coresMost = 1 << 16
-
-// clockSkew is by how much the clocks of two hosts may differ without a word.
-const clockSkew = 2 * time.Second
-
-// networksOf is where the processes of h listen.
-func (a *Agent) networksOf(h *host) []control.Network {
-	networks := h.networks
-	if len(networks) == 0 {
-		networks = []control.Network{{Class: topology.LAN, Address: a.hereAddress}}
-	}
-	if len(h.processes) > 1 {
-		networks = append([]control.Network{{Class: topology.SameHost, Address: "127.0.0.1"}}, networks...)
-	}
-	return networks
-}
-
-// credentialsOf is who p is; nil where processes do not ask each other.
-func (a *Agent) credentialsOf(p *process) (*identity.Credentials, error) {
-	if a.head == nil || a.job.Options.Insecure {
-		return nil, nil
-	}
-	c, err := a.authority.Issue(identity.Process, p.index, 1)
-	return &c, err
-}
-
-// runElsewhere has the agents of other hosts start their processes.
-func (a *Agent) runElsewhere() error {
-	for _, h := range a.hosts {
-		if h.here || len(h.processes) == 0 {
-			continue
-		}
-		if err := a.runOn(h); err != nil {
-			return err
-		}
-		for _, i := range h.processes {
-			if p := a.processes[i]; p.reads {
-				a.feed(p)
-			}
-		}
-	}
-	return nil
-}
-
-// runOn has the agent of h start its processes.
-func (a *Agent) runOn(h *host) error {
-	run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
-	for _, i := range h.processes {
-		s, err := a.spawnOf(a.processes[i])
-		if err != nil {
-			return err
-		}
-		run.Processes = append(run.Processes, s)
-	}
-	h.place.(*remote).order(control.ToAgent{Run: &run})
-	return nil
-}
-
-// spawnOf is how p is started on another host.
-func (a *Agent) spawnOf(p *process) (s control.Spawn, err error) {
-	c, err := a.credentialsOf(p)
-	dir := p.prog.Dir
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(a.job.Dir, dir)
-	}
-	return control.Spawn{
-		Index: p.index, Ranks: p.ranks, Path: p.prog.Path, Args: p.prog.Args, Env: p.prog.Env, Dir: dir,
-		Input: p.reads, Credentials: c,
-	}, err
-}
-
 func (r *remote) spawn(p *process) error {
 	s, err := r.a.spawnOf(p)
 	if err != nil {
@@ -544,118 +379,4 @@ func (r *remote) spawn(p *process) error {
 	}
 	r.order(control.ToAgent{Spawn: &s})
 	return nil
-}
-
-// feed sends the job's standard input to p, on another host.
-func (a *Agent) feed(p *process) {
-	send := func(data []byte, end bool) {
-		p.host.place.(*remote).tell(control.ToAgent{Input: &control.Output{Process: p.index, Data: data, End: end}})
-	}
-	if isTerminal(a.job.Stdin) && !inForeground(a.job.Stdin) {
-		send(nil, true)
-		return // reading would stop us
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		a.warn("the standard input of %s: %v", p.who(), err)
-		return
-	}
-	a.feeding = newWindow()
-	a.wg.Go(func() { typeOn(a.job.Stdin, w, a.done) })
-	a.wg.Go(func() {
-		defer r.Close()
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := r.Read(buf)
-			for sent := 0; sent < n; {
-				k := a.feeding.take(n - sent)
-				if k == 0 {
-					return
-				}
-				send(bytes.Clone(buf[sent:sent+k]), false)
-				sent += k
-			}
-			if err != nil {
-				select {
-				case <-a.done: // the input may go on, under another head
-				default:
-					send(nil, true)
-				}
-				return
-			}
-		}
-	})
-}
-
-// hostLost is told that the connection to the agent of h has ended. The agent
-// ends its processes, or they end with it.
-func (a *Agent) hostLost(h *host, why error) {
-	if h.lost {
-		return
-	}
-	if h.adding != nil {
-		a.notAdded(h, fmt.Errorf("host %s: its agent has ended before its processes had joined: %w", h.name, why))
-		return
-	}
-	h.lost = true
-	a.record(ledger.Entry{HostLost: &ledger.HostLost{Host: h.index}})
-	reported := a.reports()
-	vacated := a.vacated(h)
-	outlived := reported || a.outlives()
-	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
-	var quiet silent
-	switch {
-	case h.place.(*remote).left != "":
-		text += fmt.Sprintf(": %v", why)
-	case errors.As(why, &quiet):
-		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, time.Duration(quiet).Round(100*time.Millisecond), a.namesOf(h))
-	case !errors.Is(why, io.EOF):
-		text += fmt.Sprintf(" (%v)", why)
-	}
-	a.emit(events.Event{Kind: events.HostLost, Host: h.name, Text: text})
-	if len(h.processes) == 0 || !slices.ContainsFunc(a.processes, func(p *process) bool { return p.host == h && !p.judged }) {
-		a.detail("%s", text)
-	} else if outlived || vacated {
-		a.warn("%s", text)
-	} else {
-		a.fail(verdict{code: 1, text: text})
-	}
-	lost := slices.DeleteFunc(a.endAll(h), func(p *process) bool { return !p.joined }) // of others nobody has heard
-	a.answered()
-	switch {
-	case reported:
-		a.declare(verdict{code: 1, text: text}, lost...)
-	case outlived:
-		a.goOnWithout(h, lost, text)
-		a.reelect()
-	case vacated:
-		a.hostsGone()
-		a.refill()
-	}
-}
-
-// giveUpHosts is for a job that should have ended: a host whose agent does not
-// say that its processes have is done without.
-func (a *Agent) giveUpHosts() {
-	for _, h := range a.hosts {
-		r, elsewhere := h.place.(*remote)
-		if !elsewhere || h.lost {
-			continue
-		}
-		for _, i := range h.processes {
-			// Output may wait for a screen that is held up here.
-			if p := a.processes[i]; !p.judged && !p.exited || p.started && !p.drained && r.printer.idle() {
-				r.end(fmt.Errorf("it was to kill its processes, and has not told their end within %v", lateEnd))
-				break
-			}
-		}
-	}
-}
-
-func (a *Agent) namesOf(h *host) string {
-	var ps []*process
-	for _, i := range h.processes {
-		ps = append(ps, a.processes[i])
-	}
-	return names(ps)
 }

@@ -329,28 +329,6 @@ func (a *Agent) uncopied(h *host, m control.Uncopied) {
 	}
 }
 
-// goOnWithout has the ranks of a host that was lost, with these processes, go on on others.
-func (a *Agent) goOnWithout(h *host, lost []*process, why string) {
-	for _, g := range a.hosts {
-		if g.able() {
-			a.tellOfCopies(g, control.ToAgent{Fence: &control.Fence{Agent: h.index + 1}})
-		}
-	}
-	for r, to := range a.survival.fetching {
-		if to == h || a.survival.fetchedFrom[r] == h {
-			delete(a.survival.fetching, r)
-		}
-	}
-	a.pairHosts()
-	if a.allFinished() {
-		return // the job has ended, but for its processes
-	}
-	a.strand(verdict{code: 1, text: why}, lost...)
-	if len(a.survival.stranded) == 0 {
-		a.hostsGone()
-	}
-}
-
 // fetch has a copy sent to where the rank will go on from it.
 func (a *Agent) fetch(rank int, st stored, to *host) {
 	s := &a.survival
