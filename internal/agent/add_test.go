@@ -20,7 +20,7 @@ func init() {
 	members["idle"] = func(*member) { time.Sleep(time.Minute) }
 }
 
-// tryOn begins a job of slow turns, a rank on each of hosts "here" and "b".
+// tryOn begins a job of slow turns, a rank on each of hosts "here" and "b", which ends when endsWell is called.
 func tryOn(t *testing.T, survive string, set func(*Job)) *trial {
 	t.Helper()
 	j, out, errs := jobOf(t, 2, "slow turns")
@@ -31,6 +31,7 @@ func tryOn(t *testing.T, survive string, set func(*Job)) *trial {
 	if set != nil {
 		set(&j)
 	}
+	hold(t, &j)
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "begins in turn 0", 2)
@@ -227,6 +228,7 @@ func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
 			t.Parallel()
 			j, out, errs := lossy(t, "slower turns", c.hosts, 3, 0)
 			j.Silence, j.Verbose, j.Options.Snapshot = 2*time.Second, true, 20*time.Millisecond
+			hold(t, &j)
 			dir, first, code := outliving(t, j, out, errs)
 			out.await(t, "begins in turn 0", c.hosts)
 			if c.hosts > 2 {
@@ -238,8 +240,9 @@ func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
 			_, err = Ask(dir, Question{Op: "move", Rank: 1, Host: "z"})
 			require.NoError(t, err, "%s", errs)
 			require.NoError(t, first.Process.Kill())
+			errs.await(t, "leads the job from now on", 1)
+			letGo(t, j)
 			require.Zero(t, awaitCode(t, code, errs), "%s", errs)
-			require.Contains(t, errs.String(), "leads the job from now on")
 			require.Contains(t, out.String(), result(c.hosts))
 			require.NotContains(t, errs.String(), "rank 1 goes on from", "its host is still there")
 		})

@@ -154,6 +154,7 @@ func TestHeadStoppedForAWhile(t *testing.T) {
 	t.Parallel()
 	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
 	j.Silence, j.Verbose, j.Options.Snapshot = 2*time.Second, true, 20*time.Millisecond
+	hold(t, &j)
 	_, first, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
@@ -184,6 +185,7 @@ func TestHeadStoppedForAWhile(t *testing.T) {
 		t.Errorf("the job has ended with %d while it was to go on: %s", c, errs)
 	default:
 	}
+	letGo(t, j)
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 	require.Contains(t, out.String(), result(3))
 	require.Equal(t, 1, strings.Count(errs.String(), "leads the job from now on"), "%s", errs)

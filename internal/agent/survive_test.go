@@ -59,6 +59,27 @@ type turns struct {
 
 const turnsOf = 200 // each some milliseconds
 
+// envHeld names a file: while it is there, turns get slow, and no rank begins its last one.
+const envHeld = "MPIV_TEST_HELD"
+
+// hold keeps j from ending by itself until letGo: however long it takes, the test comes first.
+func hold(t *testing.T, j *Job) {
+	t.Helper()
+	file := filepath.Join(j.Runtime, "held")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	j.Programs[0].Env = append(j.Programs[0].Env, envHeld+"="+file)
+}
+
+func letGo(t *testing.T, j Job) {
+	t.Helper()
+	require.NoError(t, os.Remove(filepath.Join(j.Runtime, "held")))
+}
+
+func held() bool {
+	_, err := os.Stat(os.Getenv(envHeld))
+	return err == nil
+}
+
 func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 	turn, sum, load := 0, []uint64{uint64(world.Rank())}, make([]uint64, p.load)
 	if p.state {
@@ -75,9 +96,14 @@ func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 	}
 	size := world.Size()
 	for got := []uint64{0}; turn < turnsOf; turn++ {
-		if p.safe {
-			if err := world.State().SafePoint(ctx); err != nil {
-				return err
+		for wait := true; wait; {
+			if wait = turn == turnsOf-1 && held(); wait {
+				time.Sleep(2 * time.Millisecond)
+			}
+			if p.safe {
+				if err := world.State().SafePoint(ctx); err != nil {
+					return err
+				}
 			}
 		}
 		p.loaded(load, turn, turn+1)
@@ -90,6 +116,9 @@ func (p turns) run(ctx context.Context, world *mpiv.Comm) error {
 		}
 		sum[0] = 31*sum[0] + got[0] + uint64(turn)
 		time.Sleep(2*time.Millisecond + p.pause)
+		if turn >= turnsOf/2 && held() {
+			time.Sleep(20 * time.Millisecond) // so that there is something under way for a while
+		}
 	}
 	all := make([]uint64, size)
 	if err := mpiv.Gather(ctx, world, sum, all, 0); err != nil {
@@ -141,9 +170,10 @@ func try(t *testing.T, ranks, spares int, survive, do string) *trial {
 	return begin(t, j, out, errs)
 }
 
-// begin is try for a job of turns.
+// begin is try for a job of turns, which ends when endsWell is called.
 func begin(t *testing.T, j Job, out, errs *buffer) *trial {
 	t.Helper()
+	hold(t, &j)
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "begins in turn 0", j.Programs[0].Ranks)
@@ -228,10 +258,11 @@ func (tr *trial) moveRank(r int) error {
 	return err
 }
 
-// endsWell waits for the job, which is to print what it would have if nothing had
+// endsWell lets the job go and waits for it, which is to print what it would have if nothing had
 // happened.
 func (tr *trial) endsWell() {
 	tr.Helper()
+	letGo(tr.T, tr.job)
 	require.Zero(tr, tr.Wait(), "said %s", tr.errs)
 	require.Equal(tr, 1, strings.Count(tr.out.String(), "result "))
 	require.Contains(tr, tr.out.String(), result(tr.job.Programs[0].Ranks))
@@ -587,13 +618,16 @@ func TestMovesThatCannotBe(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := try(t, 3, c.spares, c.survive, c.do)
-			err := tr.moveRank(c.rank)
-			if c.says == "" { // it ends before a safe point would have to be there
-				require.Error(t, err)
-			} else {
-				require.ErrorContains(t, err, c.says)
+			if c.says != "" {
+				require.ErrorContains(t, tr.moveRank(c.rank), c.says)
+				tr.endsWell()
+				return
 			}
-			tr.endsWell()
+			refused := make(chan error)
+			go func() { refused <- tr.moveRank(c.rank) }()
+			tr.until(func() bool { return tr.survival.moving[c.rank] != nil })
+			tr.endsWell() // before a safe point would have to be there
+			require.Error(t, <-refused)
 		})
 	}
 }

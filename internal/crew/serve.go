@@ -12,25 +12,6 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 )
 
-// linkQueue is how many messages may wait for a process that does not read.
-// When it is full a question is not asked, and who must stop is signalled.
-const linkQueue = 256
-
-// A link is the connection of a process, for who sends.
-type link struct {
-	out chan control.Message
-}
-
-// send hands m to the process; false if it does not read.
-func (l *link) send(m control.Message) bool {
-	select {
-	case l.out <- m:
-		return true
-	default:
-		return false
-	}
-}
-
 // Accept begins to have serve called for each connection to l from a process of this user or of
 // root, in a goroutine for each, until l is closed, which the caller does before Close. What serve
 // reads ends with Close, which waits for it; the connection is closed when serve returns.
@@ -101,7 +82,7 @@ func (c *Crew) serve(unixConn *net.UnixConn) {
 	if err != nil || first.Hello == nil {
 		return
 	}
-	l := &link{out: make(chan control.Message, linkQueue)}
+	l := newLink()
 	m, reason := c.greet(*first.Hello, l)
 	if reason != "" {
 		conn.Send(control.Message{Stop: &control.Stop{Reason: reason}})
@@ -121,9 +102,11 @@ func (c *Crew) serve(unixConn *net.UnixConn) {
 	c.wg.Go(func() {
 		for {
 			select {
-			case msg := <-l.out:
-				if conn.Send(msg) != nil {
-					return
+			case <-l.due:
+				for _, msg := range l.take() {
+					if conn.Send(msg) != nil {
+						return // it has ended its connection, which is read to its end
+					}
 				}
 			case <-over:
 				return

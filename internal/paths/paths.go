@@ -29,7 +29,7 @@ type Path struct {
 type Config struct {
 	Paths    []Path        // best first, as long as nothing is measured
 	Plans    bool          // this end decides of changes that need not be
-	Patience time.Duration // how long the pair may be without any path. Zero means 30 s.
+	Patience time.Duration // how long the pair may be without any path, while this process looks for one. Zero means 30 s.
 	Seed     uint64        // of the jitter
 }
 
@@ -230,6 +230,9 @@ func New(cfg Config) *Pair {
 // Answered, Attached or Failed, Take with Attached or Failed, unless Drop comes
 // before.
 func (p *Pair) Step(now time.Time, in Input) []Action {
+	if late := now.Sub(p.now) - lateTick; late > 0 && !p.wanted.IsZero() {
+		p.wanted = p.wanted.Add(late) // nothing was tried meanwhile, and nothing heard
+	}
 	p.now, p.actions = now, nil
 	switch in := in.(type) {
 	case Want:
