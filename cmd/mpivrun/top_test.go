@@ -28,7 +28,7 @@ func halo(n int) *events.State {
 		}
 	}
 	host := func(p int) string { return []string{"a", "b.example.org"}[p%2] }
-	j := events.Job{Name: "halo-4711", Host: "a", PID: 7, Programs: []string{"halo"}, Ranks: 2 * n, Hosts: []string{"a", "b.example.org"}}
+	j := events.Job{Name: "halo-4711", Began: noon, Host: "a", PID: 7, Programs: []string{"halo"}, Ranks: 2 * n, Hosts: []string{"a", "b.example.org"}}
 	for p := range n {
 		j.Processes = append(j.Processes, events.Placed{Host: host(p), Ranks: []int{2 * p, 2*p + 1}})
 	}

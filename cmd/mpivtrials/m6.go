@@ -191,10 +191,10 @@ func (d *desk) behead(ctx context.Context, way beheading, delay time.Duration, w
 // next one has heard of all that the last had begun, a rank may be nowhere.
 func (r *reign) look(ans agent.Answer, zero time.Time, from int) {
 	now := ans.State()
-	if now == nil || now.Began.Before(zero) {
+	if now == nil || now.Leads.Before(zero) {
 		return // the last leader's
 	}
-	r.leads = now.Began.Sub(zero).Seconds()
+	r.leads = now.Leads.Sub(zero).Seconds()
 	for _, e := range ans.Events {
 		if e.Kind == events.RankArrived && *e.Rank == 0 {
 			r.goesOn = e.Time.Sub(zero).Seconds()

@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -245,8 +247,20 @@ func TestHeadKilledAfterAHostWasAdded(t *testing.T) {
 			require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 			require.Contains(t, out.String(), result(c.hosts))
 			require.NotContains(t, errs.String(), "rank 1 goes on from", "its host is still there")
+			before, after, _ := strings.Cut(errs.String(), "leads the job from now on")
+			require.Greater(t, lastStamp(t, after), lastStamp(t, before), "a job is as old under its next head: %s", errs)
 		})
 	}
+}
+
+// lastStamp is when the last line of text that says so was written, in milliseconds since the job began.
+func lastStamp(t *testing.T, text string) (ms float64) {
+	t.Helper()
+	all := regexp.MustCompile(`(?m)^mpivrun: +([0-9.]+) ms: `).FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, all, text)
+	ms, err := strconv.ParseFloat(all[len(all)-1][1], 64)
+	require.NoError(t, err)
+	return ms
 }
 
 // outlivingWithoutZ is a job that can lose its head, and whose agent on host z would never join.

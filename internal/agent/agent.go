@@ -35,7 +35,8 @@ type Agent struct {
 	processes []*process
 	dir       *jobDir    // of this host; nil where there is a deputy
 	crew      *crew.Crew // the same
-	since     time.Time
+	began     time.Time  // the job, by the clock of its first host
+	since     time.Time  // this agent leads
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
 	buddies   *buddy.Keeper       // nil where all is on this host, or the job does not outlive hosts, or this process has a deputy
@@ -121,8 +122,9 @@ func Start(j Job) (*Agent, error) {
 
 // newAgent has nothing yet that must be released.
 func newAgent(j Job) *Agent {
+	now := time.Now()
 	return &Agent{
-		job: j, since: time.Now(), token: make([]byte, 16),
+		job: j, began: now, since: now, token: make([]byte, 16),
 		settled: make(chan struct{}),
 		events:  make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
 		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},

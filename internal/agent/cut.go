@@ -61,7 +61,7 @@ func (a *Agent) cutSeen(p *process, m control.Cut) {
 	now := time.Now()
 	c := a.cuts[pair]
 	if c == nil {
-		c = &cut{since: now.Add(-min(max(m.For, 0), now.Sub(a.since)))}
+		c = &cut{since: now.Add(-min(max(m.For, 0), now.Sub(a.began)))}
 		if a.cuts == nil {
 			a.cuts = map[[2]*host]*cut{}
 		}

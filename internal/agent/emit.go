@@ -54,7 +54,7 @@ func (a *Agent) audit() *events.Audit {
 
 // emitJob tells of the job, as the first of all events.
 func (a *Agent) emitJob() {
-	j := events.Job{Name: a.job.Name, Host: a.job.Host, PID: os.Getpid()}
+	j := events.Job{Name: a.job.Name, Began: a.began.UTC().Round(0), Host: a.job.Host, PID: os.Getpid()}
 	for _, p := range a.job.Programs {
 		j.Programs = append(j.Programs, strings.ToValidUTF8(strings.Join(append([]string{p.Path}, p.Args...), " "), "\uFFFD"))
 	}
@@ -121,7 +121,7 @@ func (a *Agent) emitEnd() {
 		}
 		a.emit(events.Event{Kind: events.JobVerdict, Text: text, Verdict: &events.Verdict{Code: a.code}})
 	}
-	a.emit(events.Event{Kind: events.JobEnded, Ended: &events.Ended{Code: a.code, Lived: int64(time.Since(a.since))}})
+	a.emit(events.Event{Kind: events.JobEnded, Ended: &events.Ended{Code: a.code, Lived: int64(time.Since(a.began))}})
 	for s := range a.news.subscribers {
 		a.unsubscribe(s, false)
 	}

@@ -43,6 +43,7 @@ type Begun struct {
 // A plan is what every head has to know of the job, and that does not change.
 type plan struct {
 	Job       Job
+	Began     time.Time
 	Input     bool // there is a standard input
 	Apart     bool // its output and its errors go to different places
 	Authority identity.Secret
@@ -221,7 +222,7 @@ func (a *Agent) prepareOutliving() error {
 			return err
 		}
 	}
-	text, err := json.Marshal(plan{Job: a.job.portable(), Input: a.job.Stdin != nil, Apart: a.apart, Authority: a.authority.Secret(), Token: a.token})
+	text, err := json.Marshal(plan{Job: a.job.portable(), Began: a.began.UTC(), Input: a.job.Stdin != nil, Apart: a.apart, Authority: a.authority.Secret(), Token: a.token})
 	if err != nil {
 		return err
 	}

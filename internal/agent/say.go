@@ -14,7 +14,7 @@ func (a *Agent) detail(format string, args ...any) {
 
 // stamped is a line that says when.
 func (a *Agent) stamped(format string, args ...any) string {
-	return fmt.Sprintf("%7.1f ms: ", float64(time.Since(a.since))/1e6) + fmt.Sprintf(format, args...)
+	return fmt.Sprintf("%7.1f ms: ", float64(time.Since(a.began))/1e6) + fmt.Sprintf(format, args...)
 }
 
 // warn says what the job goes on in spite of.

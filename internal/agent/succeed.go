@@ -57,6 +57,9 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 	}
 	a := newAgent(p.Job)
 	a.deputy, a.token, a.copies, a.apart = d, p.Token, true, p.Apart
+	if p.Began.Before(a.since) { // unless the clock of this host is late by more than the job is old
+		a.began = p.Began
+	}
 	var err error
 	if a.authority, err = p.Authority.Open(); err != nil {
 		return nil, err

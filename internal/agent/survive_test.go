@@ -76,8 +76,8 @@ func letGo(t *testing.T, j Job) {
 }
 
 func held() bool {
-	_, err := os.Stat(os.Getenv(envHeld))
-	return err == nil
+	file, err := os.Stat(os.Getenv(envHeld))
+	return err == nil && time.Since(file.ModTime()) < 2*time.Minute // or the test is gone
 }
 
 func (p turns) run(ctx context.Context, world *mpiv.Comm) error {

@@ -22,7 +22,7 @@ func log(all ...Event) *Audit {
 	return a
 }
 
-var auditJob = Event{Kind: JobStarted, Job: &Job{Name: "halo", Ranks: 2, Hosts: []string{"a", "b"},
+var auditJob = Event{Kind: JobStarted, Job: &Job{Name: "halo", Began: epoch, Ranks: 2, Hosts: []string{"a", "b"},
 	Processes: []Placed{{Host: "a", Ranks: []int{0}}, {Host: "b", Ranks: []int{1}}}}}
 
 func TestAuditOfARecovery(t *testing.T) {

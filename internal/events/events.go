@@ -121,13 +121,14 @@ type Event struct {
 
 // A Job is what runs, and where.
 type Job struct {
-	Name      string   `json:"name"`
-	Host      string   `json:"host"`     // of the first agent
-	PID       int      `json:"pid"`      // of the first agent
-	Programs  []string `json:"programs"` // command lines
-	Ranks     int      `json:"ranks"`
-	Hosts     []string `json:"hosts"`
-	Processes []Placed `json:"processes"` // by index
+	Name      string    `json:"name"`
+	Began     time.Time `json:"began"`    // also told by an agent that leads later
+	Host      string    `json:"host"`     // of the first agent
+	PID       int       `json:"pid"`      // of the first agent
+	Programs  []string  `json:"programs"` // command lines
+	Ranks     int       `json:"ranks"`
+	Hosts     []string  `json:"hosts"`
+	Processes []Placed  `json:"processes"` // by index
 }
 
 // A Placed is a process of the job, and where it is.

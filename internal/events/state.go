@@ -22,6 +22,7 @@ const (
 type State struct {
 	Job       *Job // nil before JobStarted
 	Began     time.Time
+	Leads     time.Time // since then the agent whose events these are
 	At        time.Time // of the last event
 	Seq       uint64    // of the last event
 	Phase     Phase
@@ -216,7 +217,7 @@ func (s *State) apply(e Event) {
 }
 
 func (s *State) begin(e Event) {
-	s.Job, s.Began, s.Phase = e.Job, e.Time, PhaseStarting
+	s.Job, s.Began, s.Leads, s.Phase = e.Job, e.Job.Began, e.Time, PhaseStarting
 	for _, name := range e.Job.Hosts {
 		s.Hosts = append(s.Hosts, Host{Name: name})
 	}
