@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // attach shows a job that outlives its mpivrun until it ends, and exits as it does.
@@ -22,7 +23,7 @@ func attach(args []string, stdout, stderr *os.File) int {
 	j, err := choose(name)
 	if err == nil {
 		dir = j.Dir
-	} else if dir = agent.Ended(name); dir == "" {
+	} else if dir = rundir.Left(name); dir == "" {
 		return report(stderr, err)
 	}
 	return show(dir, stdout, stderr, os.Stdin)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -84,7 +85,7 @@ func explain(w io.Writer, args []string) error {
 	if q.from != "" {
 		ans.Audit, err = auditOf(q.from)
 	} else {
-		var j agent.Found
+		var j rundir.Job
 		if j, err = choose(q.job); err == nil {
 			name = "job " + j.Name
 			ans, err = agent.Ask(j.Dir, agent.Question{Op: "explain"})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // giveOrder gives a running job an order about one of its hosts: drain, cordon or uncordon.
@@ -63,7 +64,7 @@ const (
 )
 
 // awaitEmpty waits until no rank is on a host any more, or the job has ended.
-func awaitEmpty(w io.Writer, j agent.Found, host string) error {
+func awaitEmpty(w io.Writer, j rundir.Job, host string) error {
 	for said := time.Now(); ; time.Sleep(emptyLook) {
 		ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
 		if _, gone := os.Stat(j.Dir); err != nil && errors.Is(gone, os.ErrNotExist) {

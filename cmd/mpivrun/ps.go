@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A jobStatus is a job at a glance: what ps says as JSON.
@@ -99,7 +100,7 @@ func ps(w io.Writer, args []string) error {
 	if name != "" || links {
 		return psJob(w, name, asJSON, links)
 	}
-	jobs, err := agent.Jobs()
+	jobs, err := rundir.Jobs()
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func ps(w io.Writer, args []string) error {
 
 // askAll is how jobs are, but for those that end meanwhile. They are asked at once: one that
 // does not answer takes its time.
-func askAll(jobs []agent.Found) []jobStatus {
+func askAll(jobs []rundir.Job) []jobStatus {
 	answers := make([]*jobStatus, len(jobs))
 	var asking sync.WaitGroup
 	for i, j := range jobs {

@@ -12,6 +12,7 @@ import (
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // view parses what the commands that look at a job take: [--json] [JOB].
@@ -40,13 +41,13 @@ func usage(format string, args ...any) error {
 }
 
 // choose is the running job called name, or the only one.
-func choose(name string) (agent.Found, error) {
-	if j, found, err := agent.Find(name); err != nil || found {
+func choose(name string) (rundir.Job, error) {
+	if j, found, err := rundir.Find(name); err != nil || found {
 		return j, err
 	}
-	jobs, err := agent.Jobs()
+	jobs, err := rundir.Jobs()
 	if err != nil {
-		return agent.Found{}, err
+		return rundir.Job{}, err
 	}
 	var names []string
 	for _, j := range jobs {
@@ -54,11 +55,11 @@ func choose(name string) (agent.Found, error) {
 	}
 	switch {
 	case len(jobs) == 0:
-		return agent.Found{}, errors.New("no job of yours is running on this host")
+		return rundir.Job{}, errors.New("no job of yours is running on this host")
 	case name != "":
-		return agent.Found{}, fmt.Errorf("no job is called %q; there is %s", name, strings.Join(names, ", "))
+		return rundir.Job{}, fmt.Errorf("no job is called %q; there is %s", name, strings.Join(names, ", "))
 	case len(jobs) > 1:
-		return agent.Found{}, fmt.Errorf("several jobs are running; say which: %s", strings.Join(names, ", "))
+		return rundir.Job{}, fmt.Errorf("several jobs are running; say which: %s", strings.Join(names, ", "))
 	}
 	return jobs[0], nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // The application stands on hosts Y, X, W and Z: rank 0, who reads, on Y, both who compress on X, rank 3, who
@@ -153,7 +154,7 @@ func (p *play) leave() error {
 	p.mu.Lock()
 	name := p.state.Job.Name
 	p.mu.Unlock()
-	if _, err := agent.Ask(filepath.Join(agent.RuntimeDir(), name), agent.Question{Op: "drain", Host: victim}); err != nil {
+	if _, err := agent.Ask(filepath.Join(rundir.Root(), name), agent.Question{Op: "drain", Host: victim}); err != nil {
 		return fmt.Errorf("drain %s: %w", victim, err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A survivor is a job on this machine whose processes are killed. What is known of
@@ -216,5 +217,5 @@ func (s *survivor) ask(q agent.Question) (agent.Answer, error) {
 	s.mu.Lock()
 	name := s.state.Job.Name
 	s.mu.Unlock()
-	return agent.Ask(filepath.Join(agent.RuntimeDir(), name), q)
+	return agent.Ask(filepath.Join(rundir.Root(), name), q)
 }

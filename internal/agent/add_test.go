@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 func init() {
@@ -42,7 +43,7 @@ func tryOn(t *testing.T, survive string, set func(*Job)) *trial {
 
 // order asks the job for what is done about a host.
 func (tr *trial) order(op, host string) (string, error) {
-	ans, err := Ask(tr.dir.path, Question{Op: op, Host: host, Slots: 2})
+	ans, err := Ask(tr.dir.Path, Question{Op: op, Host: host, Slots: 2})
 	return ans.Decision, err
 }
 
@@ -80,7 +81,7 @@ func TestHostAdded(t *testing.T) {
 			require.Regexp(t, `^decision \d+: the operator adds host c: add host; add host c: done in`, says)
 			_, err = tr.order("drain", "b")
 			require.NoError(t, err)
-			_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
+			_, err = Ask(tr.dir.Path, Question{Op: "move", Rank: 0, Host: "c"})
 			require.NoError(t, err, "%s", tr.errs)
 			tr.ranksAre("c", 2)
 			tr.endsWell()
@@ -98,7 +99,7 @@ func TestHostsLostAfterOneWasAdded(t *testing.T) {
 			tr.saved()
 			_, err := tr.order("add", "c")
 			require.NoError(t, err)
-			_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "c"})
+			_, err = Ask(tr.dir.Path, Question{Op: "move", Rank: 0, Host: "c"})
 			require.NoError(t, err, "%s", tr.errs)
 			tr.killAgent(lost)
 			tr.ranksAre(lost, 0)
@@ -194,7 +195,7 @@ func TestHostAddedAgain(t *testing.T) {
 	require.Regexp(t, `b is in quarantine for another \d+s \(crash\): wait, or uncordon it$`, says)
 	_, err = tr.order("uncordon", "b")
 	require.NoError(t, err)
-	_, err = Ask(tr.dir.path, Question{Op: "move", Rank: 0, Host: "b"})
+	_, err = Ask(tr.dir.Path, Question{Op: "move", Rank: 0, Host: "b"})
 	require.NoError(t, err)
 	tr.ranksAre("b", 1)
 	tr.killAgent("b")
@@ -208,7 +209,7 @@ func TestHostAddedIsAnEvent(t *testing.T) {
 	tr := tryOn(t, "moves", nil)
 	_, err := tr.order("add", "c")
 	require.NoError(t, err)
-	ans, err := Ask(tr.dir.path, Question{Op: "ps"})
+	ans, err := Ask(tr.dir.Path, Question{Op: "ps"})
 	require.NoError(t, err)
 	hosts := ans.State().Hosts
 	require.Equal(t, []string{"here", "b", "c"}, []string{hosts[0].Name, hosts[1].Name, hosts[2].Name})
@@ -297,7 +298,7 @@ func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
 func TestHeadKilledBeforeItAnswers(t *testing.T) {
 	t.Parallel()
 	dir, first, code, errs := outlivingWithoutZ(t)
-	socks, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", askName))
+	socks, err := filepath.Glob(rundir.AskSocket(filepath.Join(filepath.Dir(dir), "*")))
 	require.NoError(t, err)
 	socks = slices.DeleteFunc(socks, func(s string) bool { return filepath.Dir(s) == dir })
 	require.Len(t, socks, 2, "the agents of the other hosts")

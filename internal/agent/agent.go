@@ -13,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
+	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -33,10 +34,10 @@ type Agent struct {
 	job       Job
 	hosts     []*host
 	processes []*process
-	dir       *jobDir    // of this host; nil where there is a deputy
-	crew      *crew.Crew // the same
-	began     time.Time  // the job, by the clock of its first host
-	since     time.Time  // this agent leads
+	dir       *rundir.Dir // of this host; nil where there is a deputy
+	crew      *crew.Crew  // the same
+	began     time.Time   // the job, by the clock of its first host
+	since     time.Time   // this agent leads
 	token     []byte
 	authority *identity.Authority // nil where all is on this host
 	buddies   *buddy.Keeper       // nil where all is on this host, or the job does not outlive hosts, or this process has a deputy

@@ -16,6 +16,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 func TestJobEnds(t *testing.T) {
@@ -65,7 +66,7 @@ func TestJobEnds(t *testing.T) {
 				left, err := filepath.Glob(filepath.Join(j.Runtime, "*", "*"))
 				require.NoError(t, err)
 				left = slices.DeleteFunc(left, func(path string) bool {
-					return filepath.Base(path) == lockName && filepath.Base(filepath.Dir(path)) == "mpiv"
+					return filepath.Base(path) == "lock" && filepath.Base(filepath.Dir(path)) == "mpiv"
 				}) // the agent's runtime directory
 				require.Empty(t, left, "left in the runtime directory")
 			})
@@ -255,7 +256,7 @@ func TestStatus(t *testing.T) {
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "ready\n", 2)
-	jobs, err := jobsIn(j.Runtime)
+	jobs, err := rundir.JobsIn(j.Runtime)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	ans, err := Ask(jobs[0].Dir, Question{Op: "ps"})

@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A Viewer shows a job that outlives its head, and passes on input and signals. The job
@@ -57,7 +58,7 @@ const inputAhead = 256 << 10
 // Attach shows the job in dir until it has ended, and returns its exit code. It is called
 // once.
 func (v *Viewer) Attach(dir string) (code int, err error) {
-	if text, err := os.ReadFile(filepath.Join(dir, "rest")); err == nil {
+	if text, err := rundir.Rest(dir); err == nil {
 		return v.showRest(dir, text)
 	}
 	ans, err := Ask(dir, Question{Op: "attach"})

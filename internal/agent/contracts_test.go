@@ -80,7 +80,7 @@ func TestThreshold(t *testing.T) {
 	a, err := Start(j)
 	require.NoError(t, err)
 	errs.await(t, "contract broken: b>c large: 1 MB/s", 1)
-	ans, err := Ask(a.dir.path, Question{Op: "contracts"})
+	ans, err := Ask(a.dir.Path, Question{Op: "contracts"})
 	require.NoError(t, err)
 	told := map[string]float64{}
 	gmond.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -24,6 +24,7 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
 	"github.com/mpiv/mpiv/internal/orphans"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A deputy is the agent of a host that is not the job's first: it has a crew,
@@ -37,10 +38,10 @@ type deputy struct {
 	books    books
 	office   office // where the job outlives its head
 	launches launcher
-	crew     *crew.Crew // nil before there are orders to run; set by serve
-	dir      *jobDir    // where that is; nil as long
-	running  bool       // there were
-	input    *feeder    // of the process that reads; nil if it is not here
+	crew     *crew.Crew  // nil before there are orders to run; set by serve
+	dir      *rundir.Dir // where that is; nil as long
+	running  bool        // there were
+	input    *feeder     // of the process that reads; nil if it is not here
 	asked    *net.UnixListener
 	wg       sync.WaitGroup
 	orphaned chan struct{} // closed when who started this agent has ended
@@ -296,7 +297,7 @@ func (d *deputy) leave() {
 	}
 	if d.crew != nil {
 		d.crew.Close()
-		d.dir.remove()
+		d.dir.Remove()
 	}
 	var launched []int
 	if d.office.goesOn.Load() {

@@ -37,7 +37,7 @@ func (a *Agent) finish() {
 	if a.crew != nil {
 		a.asked.Close()
 		a.crew.Close()
-		a.dir.remove()
+		a.dir.Remove()
 	}
 	if a.job.Reaper {
 		orphans.End()
@@ -64,7 +64,7 @@ func (a *Agent) release() {
 		a.crew.Close()
 	}
 	if a.dir != nil {
-		a.dir.remove()
+		a.dir.Remove()
 	}
 	if a.typed != nil {
 		a.typed.Close()

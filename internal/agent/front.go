@@ -3,9 +3,6 @@ package agent
 import (
 	"crypto/tls"
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +10,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A front is the connection of who shows the job to a user, as the head sees it.
@@ -186,7 +184,7 @@ func (a *Agent) partFromFront() {
 		}
 		return
 	}
-	_ = leaveBehind(a.deputy.dir.path, rest, a.code) // nobody is there to be told that it could not be kept
+	_ = leaveBehind(a.deputy.dir.Path, rest, a.code) // nobody is there to be told that it could not be kept
 }
 
 func (s *spool) watched() bool { return s.who() != nil }
@@ -197,9 +195,6 @@ func (s *spool) who() *front {
 	return s.shows
 }
 
-// endedSuffix is that of directories of jobs that have ended, with what nobody has seen.
-const endedSuffix = ".ended"
-
 // An endedJob is how a job ended that nobody looked at.
 type endedJob struct {
 	Code  int
@@ -207,24 +202,11 @@ type endedJob struct {
 }
 
 func leaveBehind(dir string, texts []control.Text, code int) error {
-	to := dir + endedSuffix
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		return err
-	}
 	text, err := json.Marshal(endedJob{code, texts})
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(to, "rest"), text, 0o600)
-}
-
-// endedKept is how long that is kept.
-const endedKept = 24 * time.Hour
-
-// ended tells whether path is such a directory, which is still kept.
-func ended(path string) bool {
-	info, err := os.Stat(path)
-	return strings.HasSuffix(path, endedSuffix) && err == nil && time.Since(info.ModTime()) < endedKept
+	return rundir.Leave(dir, text)
 }
 
 // passFor is what lets a front in.

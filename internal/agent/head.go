@@ -66,7 +66,7 @@ func (a *Agent) openHead() error {
 			h.listener.Close()
 			return err
 		}
-		if err = a.buddies.Home(a.dir.path); err != nil {
+		if err = a.buddies.Home(a.dir.Path); err != nil {
 			a.buddies.Close()
 			h.listener.Close()
 			return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 func init() {
@@ -254,13 +255,14 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	dir, first := begun(t, j, orders)
 	first.Wait()
 	v := &Viewer{Stdout: out, Stderr: errs}
-	require.Equal(t, dir+endedSuffix, Ended(j.Name))
-	c, err := v.Attach(dir + endedSuffix)
+	left := rundir.Left(j.Name)
+	require.Equal(t, filepath.Dir(dir), filepath.Dir(left))
+	c, err := v.Attach(left)
 	require.NoError(t, err)
 	require.Equal(t, 4, c)
 	require.Contains(t, out.String(), "late\n")
 	require.Contains(t, errs.String(), "exited with code 4")
-	require.Empty(t, Ended(j.Name), "it is shown once")
+	require.Empty(t, rundir.Left(j.Name), "it is shown once")
 }
 
 func TestADirectoryThatIsNoText(t *testing.T) {

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // What an agent runs on its host, and what it tells the head of it.
@@ -19,28 +19,28 @@ func (d *deputy) house() error {
 	if d.crew != nil {
 		return nil
 	}
-	dir, err := makeJobDir(RuntimeDir(), d.boot.Job)
+	dir, err := rundir.Make(rundir.Root(), d.boot.Job)
 	if err != nil {
 		return err
 	}
-	if err = dir.belongs(d.boot.Job); err != nil {
-		dir.remove()
+	if err = dir.Belongs(d.boot.Job); err != nil {
+		dir.Remove()
 		return err
 	}
-	c, err := crew.New(dir.path, d)
+	c, err := crew.New(dir.Path, d)
 	if err != nil {
-		dir.remove()
+		dir.Remove()
 		return err
 	}
-	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir.path, askName), Net: "unix"}); err != nil {
+	if d.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: rundir.AskSocket(dir.Path), Net: "unix"}); err != nil {
 		c.Close()
-		dir.remove()
+		dir.Remove()
 		return err
 	}
 	d.dir, d.crew = dir, c
 	d.buried.Store(c)
 	if d.copies != nil {
-		if err := d.copies.Home(dir.path); err != nil {
+		if err := d.copies.Home(dir.Path); err != nil {
 			return err
 		}
 	}

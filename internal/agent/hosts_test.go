@@ -20,6 +20,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // elsewhere has j run on hosts of these names, which are all this one: the
@@ -144,7 +145,7 @@ func TestJobsAreSeenOnOtherHosts(t *testing.T) {
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "ready\n", 2)
-	dirs, err := filepath.Glob(filepath.Join(j.Runtime, "mpiv", "*", askName))
+	dirs, err := filepath.Glob(rundir.AskSocket(filepath.Join(j.Runtime, "mpiv", "*")))
 	require.NoError(t, err)
 	require.Len(t, dirs, 1, "the agent of b has its own directory for the job")
 	ans, err := Ask(filepath.Dir(dirs[0]), Question{Op: "ps"})

@@ -9,12 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
+	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -164,12 +164,12 @@ func (j Job) withDefaults() Job {
 		j.Deadlock = "end"
 	}
 	if j.Runtime == "" {
-		j.Runtime = RuntimeDir()
+		j.Runtime = rundir.Root()
 	}
 	if j.Name == "" && len(j.Programs) > 0 {
 		j.Name = fmt.Sprintf("%s-%d", filepath.Base(j.Programs[0].Path), os.Getpid())
 	}
-	j.Name = cleanName(j.Name)
+	j.Name = rundir.CleanName(j.Name)
 	if j.Dir == "" {
 		j.Dir, _ = os.Getwd()
 	}
@@ -189,20 +189,4 @@ func (j Job) withDefaults() Job {
 		j.helloLate = 10 * time.Second
 	}
 	return j
-}
-
-// cleanName makes name fit for a directory and a command line.
-func cleanName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		}
-		return '_'
-	}, name)
-	name = strings.TrimLeft(name, ".-")
-	if n := len(name); n > 40 {
-		name = name[:20] + name[n-20:]
-	}
-	return name
 }

@@ -73,7 +73,7 @@ func (d *deputy) begin() error {
 	err := d.beginJob()
 	b := Begun{}
 	if err == nil {
-		b.Dir = d.dir.path
+		b.Dir = d.dir.Path
 	} else {
 		b.Error, b.Code = err.Error(), 1
 		if ee, ok := errors.AsType[*exit.Error](err); ok {
@@ -120,18 +120,18 @@ func (d *deputy) beginJob() (err error) {
 		if err != nil {
 			d.asked.Close()
 			d.crew.Close()
-			d.dir.remove()
+			d.dir.Remove()
 			if d.copies != nil {
 				d.copies.Close()
 			}
 		}
 	}()
 	if d.orders.Log {
-		if err := toLog(d.dir.path); err != nil {
+		if err := toLog(d.dir.Path); err != nil {
 			return err
 		}
 	}
-	j.Name = d.dir.name()
+	j.Name = d.dir.Name()
 	d.boot.Job = j.Name
 	authority, err := identity.NewAuthority(j.Name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (d *deputy) beginJob() (err error) {
 	if d.copies, err = buddy.Listen(d.identity, d.say); err != nil {
 		return err
 	}
-	if err := d.copies.Home(d.dir.path); err != nil {
+	if err := d.copies.Home(d.dir.Path); err != nil {
 		return err
 	}
 	d.boot.Head = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(d.copies.Port()))}

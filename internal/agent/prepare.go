@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/mpiv/mpiv/internal/crew"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // prepare makes all that can fail before the first process runs.
@@ -28,14 +29,14 @@ func (a *Agent) prepare() error {
 	if a.deputy != nil {
 		return a.prepareOutliving()
 	}
-	if a.dir, err = makeJobDir(a.job.Runtime, a.job.Name); err != nil {
+	if a.dir, err = rundir.Make(a.job.Runtime, a.job.Name); err != nil {
 		return err
 	}
-	if a.crew, err = crew.New(a.dir.path, local{a}); err != nil {
+	if a.crew, err = crew.New(a.dir.Path, local{a}); err != nil {
 		return err
 	}
-	a.job.Name = a.dir.name()
-	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(a.dir.path, askName), Net: "unix"}); err != nil {
+	a.job.Name = a.dir.Name()
+	if a.asked, err = net.ListenUnix("unix", &net.UnixAddr{Name: rundir.AskSocket(a.dir.Path), Net: "unix"}); err != nil {
 		return err
 	}
 	for _, h := range a.hosts {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/internal/waits"
 )
 
@@ -181,7 +182,7 @@ var ErrNoHead = errors.New("no agent leads the job for the moment: ask again")
 // Ask puts q to the agent of the job in dir.
 func Ask(dir string, q Question) (Answer, error) {
 	var ans Answer
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, askName), Net: "unix"})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
 	if err != nil {
 		return ans, fmt.Errorf("ask job %s: %w", filepath.Base(dir), err)
 	}

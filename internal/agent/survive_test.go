@@ -254,7 +254,7 @@ func (tr *trial) until(f func() bool) {
 }
 
 func (tr *trial) moveRank(r int) error {
-	_, err := Ask(tr.dir.path, Question{Op: "move", Rank: r})
+	_, err := Ask(tr.dir.Path, Question{Op: "move", Rank: r})
 	return err
 }
 
@@ -429,7 +429,7 @@ func TestEarlierLivesLeaveNothing(t *testing.T) {
 	tr := try(t, 2, 1, "crashes", "slower turns").saved()
 	left := func() (names []string) {
 		for _, kind := range []string{"rank", "choices"} {
-			files, err := filepath.Glob(filepath.Join(tr.dir.path, kind+"-1.*"))
+			files, err := filepath.Glob(filepath.Join(tr.dir.Path, kind+"-1.*"))
 			require.NoError(t, err)
 			for _, f := range files {
 				names = append(names, filepath.Base(f))
@@ -467,10 +467,10 @@ func TestWhoHasNoRankHasAFileReady(t *testing.T) {
 	ready := func(processes ...int) func() bool {
 		var want []string
 		for _, p := range processes {
-			want = append(want, filepath.Join(tr.dir.path, control.BlankFile(p)))
+			want = append(want, filepath.Join(tr.dir.Path, control.BlankFile(p)))
 		}
 		return func() bool {
-			files, err := filepath.Glob(filepath.Join(tr.dir.path, "blank-*"))
+			files, err := filepath.Glob(filepath.Join(tr.dir.Path, "blank-*"))
 			require.NoError(t, err)
 			return slices.Equal(files, want)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/internal/trace"
 )
 
@@ -257,7 +258,7 @@ func (a *Agent) serveTrace(c *net.UnixConn, q Question) {
 func Trace(ctx context.Context, dir string, d time.Duration, out io.Writer) (trace.Summary, error) {
 	var s trace.Summary
 	name := filepath.Base(dir)
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, askName), Net: "unix"})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
 	if err != nil {
 		return s, fmt.Errorf("ask job %s: %w", name, err)
 	}

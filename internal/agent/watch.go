@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // Watch calls f with the events of the job in dir: those that tell how it stands,
@@ -22,7 +23,7 @@ import (
 // it asks each second, and of what happens in between f hears the last of a kind
 // only.
 func Watch(ctx context.Context, dir string, f func(events.Event) error) error {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, askName), Net: "unix"})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("watch job %s: %w", filepath.Base(dir), err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 func init() {
@@ -211,7 +212,7 @@ func TestASlowSubscriberIsCut(t *testing.T) {
 	a, err := Start(j)
 	require.NoError(t, err)
 	out.await(t, "ready\n", 1)
-	slow, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(j.Runtime, a.Name(), askName), Net: "unix"})
+	slow, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(filepath.Join(j.Runtime, a.Name())), Net: "unix"})
 	require.NoError(t, err)
 	defer slow.Close()
 	fmt.Fprintln(slow, `{"Op":"watch"}`)

@@ -1,10 +1,11 @@
-package agent
+package rundir
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,26 +19,26 @@ func shortDir(t *testing.T) string {
 
 func TestJobsOfDeadAgentsAreRemoved(t *testing.T) {
 	dir := shortDir(t)
-	alive, err := makeJobDir(dir, "job")
+	alive, err := Make(dir, "job")
 	require.NoError(t, err)
-	second, err := makeJobDir(dir, "job")
+	second, err := Make(dir, "job")
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(dir, "job-2"), second.path, "a name that is taken gets a number")
+	require.Equal(t, filepath.Join(dir, "job-2"), second.Path, "a name that is taken gets a number")
 
 	second.lock.Close() // as when its agent is killed
-	jobs, err := jobsIn(dir)
+	jobs, err := JobsIn(dir)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	require.Equal(t, "job", jobs[0].Name)
-	require.NoDirExists(t, second.path)
+	require.NoDirExists(t, second.Path)
 
-	alive.remove()
-	jobs, err = jobsIn(dir)
+	alive.Remove()
+	jobs, err = JobsIn(dir)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 }
 
-func TestRuntimeDirIsOursAlone(t *testing.T) {
+func TestTheRootIsOursAlone(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(path string) error
@@ -54,7 +55,7 @@ func TestRuntimeDirIsOursAlone(t *testing.T) {
 				path += strings.Repeat("x", 100)
 			}
 			require.NoError(t, c.make(path))
-			_, err := makeJobDir(path, "job")
+			_, err := Make(path, "job")
 			require.ErrorContains(t, err, c.says)
 		})
 	}
@@ -65,12 +66,12 @@ func TestAJobOfSeveralHostsIsOne(t *testing.T) {
 	dir := shortDir(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("TMPDIR", shortDir(t))
-	make := func(name string, elsewhere bool) *jobDir {
-		d, err := makeJobDir(RuntimeDir(), name)
+	begin := func(name string, elsewhere bool) *Dir {
+		d, err := Make(Root(), name)
 		require.NoError(t, err)
-		t.Cleanup(d.remove)
+		t.Cleanup(d.Remove)
 		if elsewhere {
-			require.NoError(t, d.belongs(name))
+			require.NoError(t, d.Belongs(name))
 		}
 		return d
 	}
@@ -82,15 +83,15 @@ func TestAJobOfSeveralHostsIsOne(t *testing.T) {
 		}
 		return all
 	}
-	make("far", true) // as on a host of its own
+	begin("far", true) // as on a host of its own
 	require.Equal(t, []string{"far"}, names())
-	make("far", true)
+	begin("far", true)
 	require.Equal(t, []string{"far"}, names())
-	make("job", false)
-	make("job", true)
-	make("job", true)
+	begin("job", false)
+	begin("job", true)
+	begin("job", true)
 	require.Equal(t, []string{"far", "job"}, names())
-	make("job", false) // another, called so by its user
+	begin("job", false) // another, called so by its user
 	require.Equal(t, []string{"far", "job", "job-4"}, names())
 	_, found, err := Find("job-2")
 	require.NoError(t, err)
@@ -103,12 +104,12 @@ func TestAJobOfSeveralHostsIsOne(t *testing.T) {
 func TestWhereJobsAre(t *testing.T) {
 	dir := shortDir(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	require.Equal(t, filepath.Join(dir, "mpiv"), RuntimeDir())
+	require.Equal(t, filepath.Join(dir, "mpiv"), Root())
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "gone"))
-	require.Equal(t, os.TempDir(), filepath.Dir(RuntimeDir()))
+	require.Equal(t, os.TempDir(), filepath.Dir(Root()))
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", dir)
-	require.Equal(t, dir, filepath.Dir(RuntimeDir()))
+	require.Equal(t, dir, filepath.Dir(Root()))
 }
 
 func TestCleanName(t *testing.T) {
@@ -116,6 +117,37 @@ func TestCleanName(t *testing.T) {
 		"halo-12": "halo-12", "../etc": "_etc", ".hidden": "hidden", "a b/c": "a_b_c", "-x": "x",
 		strings.Repeat("n", 50) + "-4711": strings.Repeat("n", 20) + strings.Repeat("n", 15) + "-4711",
 	} {
-		require.Equal(t, want, cleanName(name), "%q", name)
+		require.Equal(t, want, CleanName(name), "%q", name)
 	}
+}
+
+// What is left of a job that nobody saw end is there for a day, whoever cleans up.
+func TestWhatIsLeft(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
+	t.Setenv("TMPDIR", shortDir(t))
+	d, err := Make(Root(), "job")
+	require.NoError(t, err)
+	require.NoError(t, Leave(d.Path, []byte("the rest")))
+	d.Remove()
+	jobs, err := Jobs()
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+
+	left := Left("job")
+	require.Equal(t, left, Left(""), "it is the only one")
+	rest, err := Rest(left)
+	require.NoError(t, err)
+	require.Equal(t, "the rest", string(rest))
+	require.Empty(t, Left("another"))
+
+	require.NoError(t, Leave(filepath.Join(Root(), "another"), nil))
+	require.Empty(t, Left(""), "there are two")
+	require.Equal(t, left, Left("job"))
+
+	long := time.Now().Add(-endedKept - time.Minute)
+	require.NoError(t, os.Chtimes(left, long, long))
+	_, err = Jobs()
+	require.NoError(t, err)
+	require.Empty(t, Left("job"))
+	require.NotEmpty(t, Left("another"))
 }
