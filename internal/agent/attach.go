@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/rundir"
 )
 
@@ -139,7 +140,7 @@ func (v *Viewer) interrupted() error {
 
 // session is one connection to a head: met tells whether there was one.
 func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
-	var line *patient
+	var line *patient.Conn
 	for _, to := range v.pass.Voters {
 		ctx, stop := context.WithTimeout(context.Background(), max(silence, 100*time.Millisecond))
 		c, err := dialAgent(ctx, v.identity, control.ProtocolFront, to)
@@ -147,7 +148,7 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 		if err != nil {
 			continue
 		}
-		line = &patient{Conn: c}
+		line = &patient.Conn{Conn: c}
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
 		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
@@ -159,7 +160,7 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 			continue
 		}
 		c.SetDeadline(time.Time{})
-		line.wait(silence)
+		line.Wait(silence)
 		code, ended = v.follow(from, told, *first.Attached, silence)
 		c.Close()
 		return code, ended, true

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/checkpoint"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // A saver is a rank that saves what it is told to be, and waits until it is covered. It
@@ -188,8 +189,8 @@ func TestHostAndBuddyLost(t *testing.T) {
 	out.await(t, "ready", 4)
 	a.post(func() {
 		for _, h := range []*host{a.hosts[2], a.hosts[1]} {
-			h.place.(*remote).end(silent(a.job.Silence))
-			a.hostLost(h, silent(a.job.Silence))
+			h.place.(*remote).end(patient.Silent(a.job.Silence))
+			a.hostLost(h, patient.Silent(a.job.Silence))
 		}
 	})
 	require.Equal(t, 1, a.Wait(), "%s", errs)

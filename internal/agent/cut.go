@@ -182,5 +182,5 @@ func pairNames(pairs [][2]string, host string) (text string) {
 // hearsOf tells whether the agent of h was heard of lately.
 func (a *Agent) hearsOf(h *host, lately time.Duration) bool {
 	r, elsewhere := h.place.(*remote)
-	return !elsewhere || r.ear != nil && r.ear.heard() < lately
+	return !elsewhere || r.ear != nil && r.ear.Heard() < lately
 }

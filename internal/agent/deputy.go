@@ -231,9 +231,9 @@ func (d *deputy) serve() {
 
 // heed does what the head says until the connection ends.
 func (d *deputy) heed(l *line) {
-	l.conn.missed = func() { d.office.ask(l) }
-	l.conn.excuse = func() bool { return d.office.bears(l) }
-	l.conn.wait(d.boot.Silence)
+	l.conn.Missed = func() { d.office.ask(l) }
+	l.conn.Excuse = func() bool { return d.office.bears(l) }
+	l.conn.Wait(d.boot.Silence)
 	d.office.line.Store(l)
 	for {
 		m, err := l.to.Receive()

@@ -10,13 +10,14 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A front is the connection of who shows the job to a user, as the head sees it.
 type front struct {
 	a    *Agent
-	conn *patient
+	conn *patient.Conn
 	from *control.Conn[control.FromFront]
 	to   *control.Conn[control.ToFront]
 	over chan struct{} // closed with the connection
@@ -54,7 +55,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	}
 	defer h.wg.Done()
 	defer h.forget(c)
-	conn := &patient{Conn: c}
+	conn := &patient.Conn{Conn: c}
 	f := &front{a: h.a, conn: conn, from: control.NewConn[control.FromFront](conn), to: control.NewConn[control.ToFront](conn), over: make(chan struct{})}
 	defer f.gone.Wait()
 	defer f.end()
@@ -78,7 +79,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	defer a.spool.show(nil, f)
 	f.gone.Go(f.show)
 	f.gone.Go(f.beat)
-	conn.wait(a.job.Silence)
+	conn.Wait(a.job.Silence)
 	for {
 		m, err := f.from.Receive()
 		switch {

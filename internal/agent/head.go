@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/socket"
 )
 
@@ -37,9 +38,9 @@ type head struct {
 
 	mu         sync.Mutex // guards what follows
 	conns      map[net.Conn]bool
-	ears       map[*patient]int // by connection: the agents of other hosts
-	cutOff     time.Time        // when last nothing was heard of any of them
-	cutOffTold bool             // the user knows
+	ears       map[*patient.Conn]int // by connection: the agents of other hosts
+	cutOff     time.Time             // when last nothing was heard of any of them
+	cutOffTold bool                  // the user knows
 	closed     bool
 }
 
@@ -53,7 +54,7 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return err
 	}
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient]int{}}
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient.Conn]int{}}
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}

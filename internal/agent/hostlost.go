@@ -10,6 +10,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // hostLost is told that the connection to the agent of h has ended. The agent
@@ -28,7 +29,7 @@ func (a *Agent) hostLost(h *host, why error) {
 	vacated := a.vacated(h)
 	outlived := reported || a.outlives()
 	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
-	var quiet silent
+	var quiet patient.Silent
 	switch {
 	case h.place.(*remote).left != "":
 		text += fmt.Sprintf(": %v", why)

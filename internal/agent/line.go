@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/socket"
 )
 
@@ -132,7 +133,7 @@ func (d *deputy) try(ctx context.Context, addr string) (*line, error) {
 
 // A line is a connection to the job's head, which has let us in.
 type line struct {
-	conn *patient
+	conn *patient.Conn
 	from *control.Conn[control.FromAgent]
 	to   *control.Conn[control.ToAgent]
 	head int    // the agent at the other end
@@ -140,7 +141,7 @@ type line struct {
 }
 
 func newLine(c *tls.Conn, head int) *line {
-	conn := &patient{Conn: c, elsewhere: new(moment)}
+	conn := &patient.Conn{Conn: c, Elsewhere: new(patient.Moment)}
 	return &line{conn: conn, head: head, from: control.NewConn[control.FromAgent](conn), to: control.NewConn[control.ToAgent](conn)}
 }
 

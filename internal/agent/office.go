@@ -12,6 +12,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // An office is a deputy's part in who leads the job, where the job outlives its head: it
@@ -251,7 +252,7 @@ func (s *office) heard(m control.Paths) {
 	}
 	for _, i := range heardIn(m, s.d.boot.Silence) {
 		if s.hosts[i] == head.Host {
-			l.conn.elsewhere.set(time.Now().Add(-max(m.Over, 0)))
+			l.conn.Elsewhere.Set(time.Now().Add(-max(m.Over, 0)))
 		}
 	}
 }
@@ -266,7 +267,7 @@ func (s *office) headLocked(l *line) (head control.Voter, ok bool) {
 }
 
 // ear is the connection over which an agent is heard that is the head, or to which this one is; nil: there is none.
-func (s *office) ear(agent int) *patient {
+func (s *office) ear(agent int) *patient.Conn {
 	if l := s.line.Load(); l != nil && l.head == agent {
 		return l.conn
 	}
@@ -282,7 +283,7 @@ func (s *office) ear(agent int) *patient {
 // ask asks the head of l, of which nothing was heard for a while, over another connection whether it is
 // there and still leads, if this agent votes.
 func (s *office) ask(l *line) {
-	if l.conn.heard() < s.d.boot.Silence/3 {
+	if l.conn.Heard() < s.d.boot.Silence/3 {
 		return
 	}
 	s.mu.Lock()
@@ -296,7 +297,7 @@ func (s *office) ask(l *line) {
 		defer stop()
 		if other, _ := s.try(ctx, head, l.term); other != nil {
 			other.conn.Close()
-			l.conn.answered.set(time.Now())
+			l.conn.Answered.Set(time.Now())
 		}
 	})
 }
@@ -308,7 +309,7 @@ func (s *office) bears(l *line) bool {
 		return true
 	}
 	s.elected = s.find(l.term+1, s.quick())
-	return s.elected == nil && l.conn.heard() < s.d.boot.Silence+2*reachedAgain
+	return s.elected == nil && l.conn.Heard() < s.d.boot.Silence+2*reachedAgain
 }
 
 // next finds the head, and tells it all. Nil: the job has ended, or goes on without this agent.

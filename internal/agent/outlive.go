@@ -18,6 +18,7 @@ import (
 	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // A job that outlives its head has a deputy on each host, the first included, and the head
@@ -252,7 +253,7 @@ func (a *Agent) added(p *process) ledger.Added {
 
 // openDoor has the deputies of the job, and who shows it to users, come to this head.
 func (a *Agent) openDoor(term uint64) {
-	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient]int{}, term: term, port: a.deputy.copies.Port()}
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient.Conn]int{}, term: term, port: a.deputy.copies.Port()}
 	a.deputy.copies.Handle(control.ProtocolHead, a.head.enter)
 	a.deputy.copies.Handle(control.ProtocolFront, a.head.enterFront)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // A host of the job, as the loop sees it.
@@ -20,13 +21,13 @@ type host struct {
 	place     place // nil until its agent has joined
 	cores     int   // known by then
 	networks  []control.Network
-	lost      bool          // its agent has ended
-	evicted   bool          // its agent is to end
-	adding    *adding       // nil: it is in the job, or is no more
-	clock     time.Duration // by how much it is behind the one here, as far as was seen when its agent joined
-	copies    int           // the port of its agent where it takes copies of snapshots
-	buddy     *host         // to which those of its own go; nil: to none
-	alive     moment        // when bytes of its processes had come to other hosts
+	lost      bool           // its agent has ended
+	evicted   bool           // its agent is to end
+	adding    *adding        // nil: it is in the job, or is no more
+	clock     time.Duration  // by how much it is behind the one here, as far as was seen when its agent joined
+	copies    int            // the port of its agent where it takes copies of snapshots
+	buddy     *host          // to which those of its own go; nil: to none
+	alive     patient.Moment // when bytes of its processes had come to other hosts
 }
 
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.

@@ -15,6 +15,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/exit"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // remoteQueue is how many messages may wait for an agent that does not read. An
@@ -26,7 +27,7 @@ type remote struct {
 	a       *Agent
 	host    *host
 	conn    *control.Conn[control.FromAgent]
-	ear     *patient // what conn reads from
+	ear     *patient.Conn // what conn reads from
 	to      *control.Conn[control.ToAgent]
 	out     chan control.ToAgent
 	over    chan struct{} // closed when the connection has ended
@@ -49,7 +50,7 @@ type remote struct {
 // serve is the connection of an agent, the index-th.
 func (h *head) serve(c *tls.Conn, index int) {
 	host := (*h.a.roster.Load())[index-1]
-	heard := &patient{Conn: c, elsewhere: &host.alive}
+	heard := &patient.Conn{Conn: c, Elsewhere: &host.alive}
 	r := &remote{
 		a: h.a, host: host, ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),

@@ -22,6 +22,7 @@ import (
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // A replica is a voter's part in what replicates the ledger: raft, over the job's own
@@ -61,7 +62,7 @@ func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
 
 // newReplica takes part from now on, with connections that come in by door. The first
 // has the others take part.
-func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(agent int) *patient, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
+func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(agent int) *patient.Conn, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
 	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters, done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/mpiv"
 )
 
@@ -247,8 +248,8 @@ func TestSurvivorsOfAHost(t *testing.T) {
 	tr.in(func() {
 		for _, h := range a.hosts {
 			if r, ok := h.place.(*remote); ok {
-				r.end(silent(a.job.Silence))
-				a.hostLost(h, silent(a.job.Silence))
+				r.end(patient.Silent(a.job.Silence))
+				a.hostLost(h, patient.Silent(a.job.Silence))
 			}
 		}
 	})

@@ -2,187 +2,38 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/socket"
 )
-
-// patientWaits in a row are a silence.
-const patientWaits = 10
-
-// A patient is a connection whose reads end when nothing has come for a while. What
-// counts is ten waits in a row in which nothing came, not a time of day: who was itself
-// stopped, or starved, for so long finds what has come meanwhile.
-type patient struct {
-	*tls.Conn
-	silence time.Duration // zero: for ever. Set by who reads
-	at      moment        // when something came last
-	crawl   crawl
-
-	// answered is when the other end was last seen to be there by another connection: what a short
-	// cut has held up TCP tries again after waits that it doubles, up to a second, and another short
-	// cut may be just then; who connects anew waits for nothing.
-	answered moment
-
-	// elsewhere is when something of the other end's host came to processes on others, last: its link
-	// may be full. Nil: that is not known.
-	elsewhere *moment
-
-	// missed is called after each wait in which nothing came; nil: nothing is. Set by who reads.
-	missed func()
-
-	// excuse tells, after a silence, whether to wait on, up to control.AlivePatient in all:
-	// it is asked again after each wait. Nil: never. Set by who reads.
-	excuse func() bool
-}
-
-// wait sets for how long nothing may come.
-func (c *patient) wait(silence time.Duration) {
-	c.silence = silence
-	c.at.set(time.Now())
-	socket.Outwait(c.NetConn(), max(silence, control.AlivePatient))
-}
-
-// heard is how long ago something came.
-func (c *patient) heard() time.Duration { return c.at.since() }
-
-// wasElsewhere is how long ago something of the other end's host came to processes on others.
-func (c *patient) wasElsewhere() time.Duration {
-	if c.elsewhere == nil {
-		return math.MaxInt64
-	}
-	return c.elsewhere.since()
-}
-
-// sign tells whether there was a sign of life after a time, or of what may hold it up.
-func (c *patient) sign(since time.Time) bool {
-	return c.at.after(since) || c.heard() < control.AlivePatient &&
-		(c.answered.after(since) || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
-}
-
-// A silent is for how long nothing was heard.
-type silent time.Duration
-
-func (s silent) Error() string {
-	return fmt.Sprintf("nothing was heard for %v", time.Duration(s).Round(100*time.Millisecond))
-}
-
-func (c *patient) Read(b []byte) (int, error) {
-	if c.silence == 0 {
-		return c.Conn.Read(b)
-	}
-	quiet := c.silence
-	for waits := patientWaits; ; waits = 1 {
-		n, err := c.hear(b, waits)
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		answered := c.answered.since() < c.silence
-		excused := answered || c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/patientWaits || c.excuse != nil && c.excuse()
-		if quiet >= control.AlivePatient || !excused {
-			return 0, silent(quiet)
-		}
-		quiet = max(quiet, c.heard())
-	}
-}
-
-// hear reads until nothing has come in so many waits, which is os.ErrDeadlineExceeded.
-func (c *patient) hear(b []byte, waits int) (n int, err error) {
-	for range waits {
-		c.SetReadDeadline(time.Now().Add(c.silence / patientWaits))
-		n, err = c.Conn.Read(b)
-		if n > 0 {
-			c.at.set(time.Now())
-		}
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if info := socket.Info(c.NetConn()); info != nil {
-			c.crawl.see(info, c.at.time(), time.Now(), c.silence)
-		}
-		if c.missed != nil {
-			c.missed()
-		}
-	}
-	return n, err
-}
-
-// A crawl is what the kernel knows of a connection whose reader gets nothing: where a link is full,
-// what comes of the other end may not be what is next, as that was lost in a queue, and all takes
-// long. A kernel sends nothing for a process that is stopped but what was on its way.
-type crawl struct {
-	segments uint32      // with data, that have come
-	seen     moment      // when there were more, or the reader got something
-	until    moment      // how long it goes on
-	queued   atomic.Bool // by how long round trips take
-}
-
-// see takes how a connection is now, whose reader got something last at heard.
-func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Duration) {
-	seen := c.seen.time()
-	switch {
-	case heard.After(seen):
-		seen = heard
-	case info.Data_segs_in != c.segments:
-		seen = now
-	}
-	c.segments = info.Data_segs_in
-	patience := silence - silence/patientWaits
-	rtt := time.Duration(info.Rtt) * time.Microsecond
-	queued := rtt >= silence/queueShows+ackDelayed
-	if queued {
-		patience += rtt + 4*time.Duration(info.Rttvar)*time.Microsecond // as TCP waits itself
-	}
-	c.seen.set(seen)
-	c.until.set(seen.Add(patience))
-	c.queued.Store(queued)
-}
-
-// ackDelayed is how long a kernel may wait with what it acknowledges for something to send with it: an agent that
-// gets no processor time says nothing.
-const ackDelayed = 200 * time.Millisecond
-
-// goesOn tells whether something of the other end came lately, or may take as long.
-func (c *crawl) goesOn(now time.Time) bool { return c.until.after(now) }
-
-// sign tells whether something came after a time, or may stand in a queue.
-func (c *crawl) sign(since time.Time) bool {
-	return c.seen.after(since) || c.queued.Load() && c.goesOn(time.Now())
-}
 
 // listen has it noticed when nothing comes of the agent of r, which takes copies at door,
 // until the function that it returns is called.
 func (h *head) listen(r *remote, door control.Voter) (end func()) {
 	silence := h.a.job.Silence
 	if h.a.deputy != nil && r.host.index == h.a.own() {
-		r.ear.wait(silence) // it is on this host
+		r.ear.Wait(silence) // it is on this host
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
-	r.ear.missed = func() {
+	r.ear.Missed = func() {
 		h.lookWhetherCutOff()
-		if len(door.Addrs) > 0 && r.ear.heard() > silence/3 {
+		if len(door.Addrs) > 0 && r.ear.Heard() > silence/3 {
 			asking.Go(func() {
 				if h.asks(ctx, door) {
-					r.ear.answered.set(time.Now())
+					r.ear.Answered.Set(time.Now())
 				}
 			})
 		}
 	}
-	r.ear.excuse = h.wasCutOff
-	r.ear.wait(silence)
+	r.ear.Excuse = h.wasCutOff
+	r.ear.Wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ears[r.ear] = r.host.index + 1
@@ -196,7 +47,7 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 }
 
 // ear is the connection of another host's agent; nil: there is none.
-func (h *head) ear(agent int) *patient {
+func (h *head) ear(agent int) *patient.Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ear, of := range h.ears {
@@ -254,16 +105,12 @@ func (a *Agent) heard(p *process, m control.Paths, now time.Time) {
 func heardIn(m control.Paths, silence time.Duration) []int {
 	heard := slices.Clone(m.Heard)
 	for _, l := range m.Links {
-		if l.Bytes > 0 && l.RTT >= silence/queueShows {
+		if l.Bytes > 0 && l.RTT >= silence/patient.QueueShows {
 			heard = append(heard, l.Peer)
 		}
 	}
 	return heard
 }
-
-// queueShows is the part of the silence from which on a round trip shows a queue that may hold up
-// signs of life.
-const queueShows = 8
 
 // heardOf notes that a process on another host than h was heard of there.
 func (a *Agent) heardOf(h *host, process int, at time.Time) {
@@ -271,8 +118,8 @@ func (a *Agent) heardOf(h *host, process int, at time.Time) {
 		return
 	}
 	g := a.processes[process].host
-	if at.After(g.alive.time()) {
-		g.alive.set(at)
+	if at.After(g.alive.Time()) {
+		g.alive.Set(at)
 	}
 	if pair := pairOf(g, h); at.After(a.met[pair]) {
 		if a.met == nil {
@@ -295,7 +142,7 @@ func (h *head) lookWhetherCutOff() {
 	h.mu.Lock()
 	least := time.Duration(math.MaxInt64)
 	for e := range h.ears {
-		least = min(least, e.heard())
+		least = min(least, e.Heard())
 	}
 	alone := len(h.ears) > 1 && least >= h.a.job.Silence/2
 	if alone {

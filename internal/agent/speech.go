@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // A speech is how voters talk: over connections of their own, but for signs of life where the
@@ -12,7 +14,7 @@ import (
 // and it is known what comes over a link that is full; raft itself waits for each answer.
 type speech struct {
 	*raft.NetworkTransport
-	ear     func(agent int) *patient // the connection over which an agent is heard; nil: there is none
+	ear     func(agent int) *patient.Conn // the connection over which an agent is heard; nil: there is none
 	silence time.Duration
 	over    <-chan struct{}
 
@@ -44,12 +46,12 @@ func (s *speech) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *ra
 		if ear == nil {
 			return s.NetworkTransport.AppendEntries(id, to, args, resp)
 		}
-		if ear.sign(begun) {
+		if ear.Sign(begun) {
 			*resp = raft.AppendEntriesResponse{RPCHeader: args.RPCHeader, Term: args.Term, Success: true}
 			return nil
 		}
 		if time.Since(begun) > s.silence {
-			return silent(ear.heard())
+			return patient.Silent(ear.Heard())
 		}
 		select {
 		case <-tick.C:
@@ -74,7 +76,7 @@ func (s *speech) relay(r follower) {
 		return // there is none, or another is about to be
 	}
 	now := time.Now()
-	if ear := s.ear(agent); ear == nil || !ear.sign(s.told) {
+	if ear := s.ear(agent); ear == nil || !ear.Sign(s.told) {
 		return
 	}
 	s.told = now

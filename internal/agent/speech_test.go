@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // led follows the agent of a number.
@@ -18,10 +20,10 @@ func (l led) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
 }
 
 // talking is a speech for whom agent 2 is heard over a connection.
-func talking() (*speech, *patient) {
-	ear := &patient{}
-	ear.at.set(time.Now())
-	return &speech{NetworkTransport: &raft.NetworkTransport{}, silence: time.Second, ear: func(agent int) *patient {
+func talking() (*speech, *patient.Conn) {
+	ear := &patient.Conn{}
+	ear.At.Set(time.Now())
+	return &speech{NetworkTransport: &raft.NetworkTransport{}, silence: time.Second, ear: func(agent int) *patient.Conn {
 		if agent == 2 {
 			return ear
 		}
@@ -37,14 +39,14 @@ func TestSignsOfLifeAreAnswers(t *testing.T) {
 				s, ear := talking()
 				time.Sleep(time.Millisecond)
 				if speaks > 0 {
-					time.AfterFunc(speaks, func() { ear.at.set(time.Now()) })
+					time.AfterFunc(speaks, func() { ear.At.Set(time.Now()) })
 				}
 				begun := time.Now()
 				var answer raft.AppendEntriesResponse
 				err := s.AppendEntries("2", "2@x", &raft.AppendEntriesRequest{Term: 7}, &answer)
 				took := time.Since(begun)
 				if speaks == 0 {
-					var quiet silent
+					var quiet patient.Silent
 					require.ErrorAs(t, err, &quiet)
 					require.InDelta(t, s.silence, took, float64(s.silence/10))
 					return
@@ -78,11 +80,11 @@ func TestSignsOfLifeAreRelayed(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		s.relay(led{"2"})
 		require.Len(t, told, 1, "nothing was heard since")
-		ear.at.set(time.Now().Add(1))
+		ear.At.Set(time.Now().Add(1))
 		s.relay(led{"2"})
 		require.Len(t, told, 2)
 		time.Sleep(100 * time.Millisecond)
-		ear.answered.set(time.Now())
+		ear.Answered.Set(time.Now())
 		s.relay(led{"2"})
 		require.Len(t, told, 3, "it answered over another connection")
 	})

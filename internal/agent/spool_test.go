@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // Who has written something is told that it was taken when it was shown, or is kept for a user who
@@ -90,5 +91,5 @@ func TestSpoolSaysWhatIsLost(t *testing.T) {
 
 func someFront() *front {
 	c, _ := net.Pipe()
-	return &front{conn: &patient{Conn: tls.Client(c, nil)}, over: make(chan struct{})}
+	return &front{conn: &patient.Conn{Conn: tls.Client(c, nil)}, over: make(chan struct{})}
 }

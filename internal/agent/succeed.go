@@ -12,6 +12,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/leader"
 )
 
@@ -104,7 +105,7 @@ func (a *Agent) lead(r *replica) {
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
 		a.back.time = max(a.job.Silence, control.AlivePatient)
 	}
-	a.after(a.back.time/patientWaits, a.await)
+	a.after(a.back.time/patient.Waits, a.await)
 	a.live()
 }
 
@@ -115,7 +116,7 @@ func (a *Agent) await() {
 	switch {
 	case a.back == nil:
 	case a.waitsOn():
-		a.after(a.back.time/patientWaits, a.await)
+		a.after(a.back.time/patient.Waits, a.await)
 	default:
 		a.reconvene()
 	}
@@ -126,7 +127,7 @@ func (a *Agent) waitsOn() bool {
 	b := a.back
 	b.waits++
 	for _, h := range a.hosts {
-		if door := a.voterOf(h.index); b.waits > patientWaits/3 && b.silent != nil && a.awaits(h) && len(door.Addrs) > 0 {
+		if door := a.voterOf(h.index); b.waits > patient.Waits/3 && b.silent != nil && a.awaits(h) && len(door.Addrs) > 0 {
 			a.wg.Go(func() {
 				if a.head.asks(b.over, door) {
 					a.post(func() { b.there[h] = time.Now() })
@@ -142,7 +143,7 @@ func (a *Agent) waitsOn() bool {
 	}
 	there := func(h *host) bool { return a.awaits(h) && time.Since(b.there[h]) < b.time }
 	more := voters <= len(a.voters)/2 || slices.ContainsFunc(a.hosts, there)
-	return b.waits < patientWaits || more && time.Since(b.since) < control.AlivePatient
+	return b.waits < patient.Waits || more && time.Since(b.since) < control.AlivePatient
 }
 
 // awaits tells whether the agent of h is to come back.
@@ -256,7 +257,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		waits = true
 	}
 	if waits {
-		a.back.waits = max(a.back.waits, patientWaits-patientWaits/voterTurns)
+		a.back.waits = max(a.back.waits, patient.Waits-patient.Waits/voterTurns)
 		return
 	}
 	a.reconvene()
@@ -321,7 +322,7 @@ func (a *Agent) reconvene() {
 		}
 	}
 	for _, h := range missing {
-		a.hostLost(h, silent(a.job.Silence))
+		a.hostLost(h, patient.Silent(a.job.Silence))
 	}
 	for h, x := range came {
 		a.catchUp(h, x.says, known)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
 )
 
 // The head before has written that a rank came to its new process; the deputy there, who
@@ -112,7 +113,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 					a.back.came[a.hosts[i]] = returned{}
 				}
 				begun := time.Now()
-				for ; a.waitsOn(); time.Sleep(silence / patientWaits) {
+				for ; a.waitsOn(); time.Sleep(silence / patient.Waits) {
 					for _, i := range c.seen {
 						a.back.there[a.hosts[i]] = time.Now()
 					}

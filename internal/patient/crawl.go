@@ -1,0 +1,55 @@
+package patient
+
+import (
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A crawl is what the kernel knows of a connection whose reader gets nothing: where a link is full,
+// what comes of the other end may not be what is next, as that was lost in a queue, and all takes
+// long. A kernel sends nothing for a process that is stopped but what was on its way.
+type crawl struct {
+	segments uint32      // with data, that have come
+	seen     Moment      // when there were more, or the reader got something
+	until    Moment      // how long it goes on
+	queued   atomic.Bool // by how long round trips take
+}
+
+// see takes how a connection is now, whose reader got something last at heard.
+func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Duration) {
+	seen := c.seen.Time()
+	switch {
+	case heard.After(seen):
+		seen = heard
+	case info.Data_segs_in != c.segments:
+		seen = now
+	}
+	c.segments = info.Data_segs_in
+	patience := silence - silence/Waits
+	rtt := time.Duration(info.Rtt) * time.Microsecond
+	queued := rtt >= silence/QueueShows+ackDelayed
+	if queued {
+		patience += rtt + 4*time.Duration(info.Rttvar)*time.Microsecond // as TCP waits itself
+	}
+	c.seen.Set(seen)
+	c.until.Set(seen.Add(patience))
+	c.queued.Store(queued)
+}
+
+// ackDelayed is how long a kernel may wait with what it acknowledges for something to send with it: an agent that
+// gets no processor time says nothing.
+const ackDelayed = 200 * time.Millisecond
+
+// goesOn tells whether something of the other end came lately, or may take as long.
+func (c *crawl) goesOn(now time.Time) bool { return c.until.After(now) }
+
+// sign tells whether something came after a time, or may stand in a queue.
+func (c *crawl) sign(since time.Time) bool {
+	return c.seen.After(since) || c.queued.Load() && c.goesOn(time.Now())
+}
+
+// QueueShows is the part of the silence from which on a round trip shows a queue that may hold up
+// signs of life.
+const QueueShows = 8

@@ -1,0 +1,106 @@
+package patient
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// Of an end of which nothing comes it is known after the silence, or later if there is an
+// excuse; what comes before that ends it.
+func TestSilence(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		excused time.Duration // until when there is an excuse; 0: there is never
+		seen    time.Duration // when it answers over another connection; 0: never
+		speaks  time.Duration // when something comes; 0: never
+		most    time.Duration // when the read ends
+	}{
+		"nothing comes":              {most: silence},
+		"something comes":            {speaks: 900 * time.Millisecond, most: 900 * time.Millisecond},
+		"too late":                   {speaks: 1100 * time.Millisecond, most: silence},
+		"excused":                    {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
+		"excused, something comes":   {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
+		"seen by another way":        {seen: 600 * time.Millisecond, most: 600*time.Millisecond + silence},
+		"nobody is excused for ever": {excused: time.Hour, most: control.AlivePatient},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				authority, err := identity.NewAuthority("job")
+				require.NoError(t, err)
+				own, err := authority.Issue(identity.Agent, 0, 1)
+				require.NoError(t, err)
+				id, err := own.Open()
+				require.NoError(t, err)
+				near, far := net.Pipe()
+				speaker, p := tls.Server(far, id.TLS()), &Conn{Conn: tls.Client(near, id.TLS())}
+				go speaker.Handshake()
+				require.NoError(t, p.Handshake())
+
+				begun := time.Now()
+				if c.excused > 0 {
+					p.Excuse = func() bool { return time.Since(begun) < c.excused }
+				}
+				p.Wait(silence)
+				if c.seen > 0 {
+					time.AfterFunc(c.seen, func() { p.Answered.Set(time.Now()) })
+				}
+				if c.speaks > 0 {
+					time.AfterFunc(c.speaks, func() { speaker.Write([]byte{7}) })
+				}
+				n, err := p.Read(make([]byte, 1))
+				took := time.Since(begun)
+				near.Close()
+				require.InDelta(t, c.most, took, float64(silence/Waits))
+				if c.speaks > 0 && c.speaks <= c.most {
+					require.NoError(t, err)
+					require.Equal(t, 1, n)
+					return
+				}
+				var quiet Silent
+				require.ErrorAs(t, err, &quiet)
+				require.InDelta(t, took, time.Duration(quiet), float64(silence/Waits))
+				time.Sleep(time.Minute) // for who speaks too late
+			})
+		})
+	}
+}
+
+// A connection over which nothing is read goes on while segments come that are not next, and where round trips
+// show a queue for as long as something may stand in it.
+func TestCrawl(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		rtt, vary time.Duration
+		segments  []uint32 // that have come by each wait
+		most      int      // waits for which it goes on
+	}{
+		"nothing comes":                {rtt: time.Millisecond, segments: []uint32{5}, most: 8},
+		"something comes at last":      {rtt: time.Millisecond, segments: []uint32{5, 5, 5, 5, 5, 5, 5, 6}, most: 16},
+		"a little all the time":        {rtt: time.Millisecond, segments: []uint32{5, 5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16}, most: 27},
+		"an agent that is starved":     {rtt: 200 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 8},
+		"nothing comes out of a queue": {rtt: 500 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 17},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var x crawl
+			heard := time.Now()
+			for wait := 1; ; wait++ {
+				now := heard.Add(time.Duration(wait) * silence / Waits)
+				info := unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Rttvar: uint32(c.vary.Microseconds()), Data_segs_in: c.segments[min(wait, len(c.segments))-1]}
+				x.see(&info, heard, now, silence)
+				if !x.goesOn(now) {
+					require.Equal(t, c.most, wait-1)
+					break
+				}
+			}
+		})
+	}
+}
