@@ -143,7 +143,7 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 	var line *patient.Conn
 	for _, to := range v.pass.Voters {
 		ctx, stop := context.WithTimeout(context.Background(), max(silence, 100*time.Millisecond))
-		c, err := dialAgent(ctx, v.identity, control.ProtocolFront, to)
+		c, err := door.Reach(ctx, v.identity, control.ProtocolFront, to)
 		stop()
 		if err != nil {
 			continue

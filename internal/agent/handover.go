@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/replica"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 )
@@ -62,7 +63,7 @@ func (a *Agent) handOver(to, why string) {
 			case <-a.done:
 				return
 			}
-			if err := r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v)).Error(); err != nil {
+			if err := r.HandOverTo(v)(); err != nil {
 				a.post(func() {
 					a.warn("it goes on leading from here: %v", err)
 					a.tellPolicy(leader.Stays{})
@@ -90,7 +91,7 @@ const handOverTrips = 3
 const answerTime = 50 * time.Millisecond
 
 // votes is this agent's part in elections; nil: it has none.
-func (s *office) votes() *replica {
+func (s *office) votes() *replica.Replica {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.replica

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
+	"github.com/mpiv/mpiv/internal/replica"
 )
 
 // An office is a deputy's part in who leads the job, where the job outlives its head: it
@@ -30,10 +32,10 @@ type office struct {
 
 	mu      sync.Mutex // guards what follows
 	voters  []control.Voter
-	hosts   map[int]string // by process
-	replica *replica       // nil: this agent does not vote
-	agent   *Agent         // nil: the head is not here
-	draft   *ledger.State  // that of the first head, if that led no more before others had it; nil: there is none
+	hosts   map[int]string   // by process
+	replica *replica.Replica // nil: this agent does not vote
+	agent   *Agent           // nil: the head is not here
+	draft   *ledger.State    // that of the first head, if that led no more before others had it; nil: there is none
 	closed  bool
 
 	term    uint64 // of the last head; owned by the deputy's serve
@@ -54,13 +56,13 @@ func (s *office) vote(v control.Voters) {
 	switch {
 	case s.closed:
 	case s.replica != nil && v.Raft:
-		s.replica.revise(v.Voters)
+		s.replica.Revise(v.Voters)
 	case s.replica != nil: // no more
 		r := s.replica
 		s.replica = nil
-		s.wg.Go(r.close)
+		s.wg.Go(r.Close)
 	case v.Raft:
-		r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, s.ear, v.Voters, s.d.boot.Silence, false)
+		r, err := replica.Join(s.part(v.Voters, false))
 		if err != nil {
 			return // it does not vote, which the others can do without
 		}
@@ -69,15 +71,20 @@ func (s *office) vote(v control.Voters) {
 	}
 }
 
+// part is this agent's in what voters agree on.
+func (s *office) part(voters []control.Voter, first bool) replica.Config {
+	return replica.Config{Agent: s.d.boot.Agent, Identity: s.d.identity, Port: s.d.copies, Ear: s.ear, Voters: voters, Silence: s.d.boot.Silence, First: first}
+}
+
 // found has the voters begin, of which this agent is one, and its Agent the head.
-func (s *office) found(voters []control.Voter) (*replica, error) {
+func (s *office) found(voters []control.Voter) (*replica.Replica, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, errors.New("the job has ended")
 	}
 	s.voters = voters
-	r, err := newReplica(s.d.boot.Agent, s.d.identity, s.d.copies, s.ear, voters, s.d.boot.Silence, true)
+	r, err := replica.Join(s.part(voters, true))
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +107,12 @@ func (s *office) sit(a *Agent) {
 }
 
 // watch becomes the head when r is elected, and is none when it is no more.
-func (s *office) watch(r *replica) {
+func (s *office) watch(r *replica.Replica) {
 	for {
 		var leads bool
 		select {
-		case leads = <-r.raft.LeaderCh():
-		case <-r.ctx.Done():
+		case leads = <-r.Leading():
+		case <-r.Done():
 			return
 		case <-s.ctx.Done():
 			return
@@ -116,13 +123,13 @@ func (s *office) watch(r *replica) {
 		switch {
 		case !leads && a != nil:
 			a.post(func() { a.depose(errors.New("the other agents do not answer, or have elected another")) })
-		case leads && a != nil && !a.given(r.raft.CurrentTerm()):
+		case leads && a != nil && !a.given(r.Term()):
 			// the first head, which was so before it was elected
 		case leads:
 			if a != nil {
 				<-a.ended
 			}
-			if r.raft.Barrier(commitTime).Error() != nil {
+			if r.Barrier() != nil {
 				continue // it leads no more
 			}
 			next, err := succeed(s.d, r)
@@ -132,7 +139,7 @@ func (s *office) watch(r *replica) {
 			case errors.Is(err, errEmpty):
 				s.yield(r)
 			default: // another may be able to
-				r.raft.LeadershipTransfer()
+				r.HandOver()
 			}
 		}
 	}
@@ -160,12 +167,12 @@ func (s *office) drafted() *ledger.State {
 }
 
 // yield has the first head elected, whose ledger has not come here yet, if it is there.
-func (s *office) yield(r *replica) {
+func (s *office) yield(r *replica.Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.voters {
 		if v.Agent == s.d.boot.Leads && v.Agent != s.d.boot.Agent {
-			r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v))
+			r.HandOverTo(v)
 		}
 	}
 }
@@ -209,7 +216,7 @@ func (s *office) close() {
 		<-a.ended
 	}
 	if r != nil {
-		r.close()
+		r.Close()
 	}
 	s.wg.Wait()
 }
@@ -397,7 +404,7 @@ var (
 
 // try connects to a voter, which is the head of that term, or a later one.
 func (s *office) try(ctx context.Context, v control.Voter, term uint64) (*line, error) {
-	c, err := dialAgent(ctx, s.d.identity, control.ProtocolHead, v)
+	c, err := door.Reach(ctx, s.d.identity, control.ProtocolHead, v)
 	if err != nil {
 		return nil, err
 	}

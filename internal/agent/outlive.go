@@ -19,6 +19,7 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
+	"github.com/mpiv/mpiv/internal/replica"
 )
 
 // A job that outlives its head has a deputy on each host, the first included, and the head
@@ -350,9 +351,9 @@ func (a *Agent) foundVoters() {
 }
 
 // found waits for the first election, and then has all agreed on.
-func (a *Agent) found(r *replica) {
+func (a *Agent) found(r *replica.Replica) {
 	a.wg.Go(func() {
-		for since := time.Now(); !r.leads(); {
+		for since := time.Now(); !r.Leads(); {
 			select {
 			case <-a.done:
 				return
@@ -420,7 +421,7 @@ func (a *Agent) reelect() {
 
 // revote makes changes to who votes, one after another, until the head ends. None may be left
 // out, or others would vote than the ledger says.
-func (a *Agent) revote(r *replica, queue *backlog[change]) {
+func (a *Agent) revote(r *replica.Replica, queue *backlog[change]) {
 	for {
 		all := queue.take(a.done)
 		if all == nil {
@@ -429,9 +430,9 @@ func (a *Agent) revote(r *replica, queue *backlog[change]) {
 		for _, c := range all {
 			err := a.leading(func() error {
 				if c.remove != 0 {
-					return r.raft.RemoveServer(voterID(c.remove), 0, commitTime).Error()
+					return r.Remove(c.remove)
 				}
-				return r.raft.AddVoter(voterID(c.add.Agent), voterAddress(c.add), 0, commitTime).Error()
+				return r.Add(c.add)
 			})
 			if err != nil {
 				a.post(func() { a.detail("change who decides: %v", err) })

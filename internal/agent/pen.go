@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/replica"
 )
 
 // Where a job outlives its head, the head writes each decision that must not be lost into
@@ -26,7 +25,7 @@ type pen struct {
 
 // A writing is entries on their way to being agreed on.
 type writing struct {
-	batch
+	replica.Batch
 	upTo uint64
 }
 
@@ -60,7 +59,7 @@ func (a *Agent) record(e ledger.Entry) {
 	case p.queue == nil:
 		p.Agreed(n)
 	default:
-		p.queue.add(writing{batch{Entries: []ledger.Entry{e}}, n})
+		p.queue.add(writing{replica.Batch{Entries: []ledger.Entry{e}}, n})
 	}
 }
 
@@ -85,14 +84,14 @@ func (a *Agent) wasAgreed(upTo uint64) {
 
 // replicate has what is written agreed on by voters from now on, beginning with all that
 // was, unless it is known to them.
-func (a *Agent) replicate(r *replica) {
+func (a *Agent) replicate(r *replica.Replica) {
 	p := a.pen
 	p.queue, p.changes = newBacklog[writing](), newBacklog[change]()
 	a.wg.Go(func() { a.revote(r, p.changes) })
-	p.term = r.raft.CurrentTerm()
+	p.term = r.Term()
 	a.wg.Go(func() { a.agree(r, p.queue) })
 	if !p.known {
-		p.queue.add(writing{batch{Whole: p.State.Snapshot()}, p.Again()})
+		p.queue.add(writing{replica.Batch{Whole: p.State.Snapshot()}, p.Again()})
 		a.agreed(func() { p.known = true })
 	}
 }
@@ -101,7 +100,7 @@ func (a *Agent) replicate(r *replica) {
 const leadTime = 20 * time.Second
 
 // agree has writings agreed on until the head ends, or is none any more.
-func (a *Agent) agree(r *replica, queue *backlog[writing]) {
+func (a *Agent) agree(r *replica.Replica, queue *backlog[writing]) {
 	var rest []writing
 	for {
 		if len(rest) == 0 {
@@ -111,9 +110,9 @@ func (a *Agent) agree(r *replica, queue *backlog[writing]) {
 		}
 		var w writing
 		w, rest = joined(rest)
-		if err := a.leading(func() error { return r.commit(w.batch) }); err != nil {
+		if err := a.leading(func() error { return r.Commit(w.Batch) }); err != nil {
 			a.post(func() { a.depose(err) })
-			r.raft.LeadershipTransfer() // should this voter still be the one that is agreed with
+			r.HandOver() // should this voter still be the one that is agreed with
 			return
 		}
 		a.post(func() { a.wasAgreed(w.upTo) })
@@ -124,7 +123,7 @@ func (a *Agent) agree(r *replica, queue *backlog[writing]) {
 func (a *Agent) leading(do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		if !errors.Is(err, replica.ErrHandingOver) {
 			return err
 		}
 		select {

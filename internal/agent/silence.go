@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/socket"
 )
 
-// listen has it noticed when nothing comes of the agent of r, which takes copies at door,
+// listen has it noticed when nothing comes of the agent of r, which takes copies at port,
 // until the function that it returns is called.
-func (h *head) listen(r *remote, door control.Voter) (end func()) {
+func (h *head) listen(r *remote, port control.Voter) (end func()) {
 	silence := h.a.job.Silence
 	if h.a.deputy != nil && r.host.index == h.a.own() {
 		r.ear.Wait(silence) // it is on this host
@@ -24,9 +25,9 @@ func (h *head) listen(r *remote, door control.Voter) (end func()) {
 	var asking sync.WaitGroup
 	r.ear.Missed = func() {
 		h.lookWhetherCutOff()
-		if len(door.Addrs) > 0 && r.ear.Heard() > silence/3 {
+		if len(port.Addrs) > 0 && r.ear.Heard() > silence/3 {
 			asking.Go(func() {
-				if h.asks(ctx, door) {
+				if h.asks(ctx, port) {
 					r.ear.Answered.Set(time.Now())
 				}
 			})
@@ -72,10 +73,10 @@ func (h *head) slowest() (rtt time.Duration) {
 
 // asks asks an agent, over a connection of its own, whether it is there. Nothing is said: that
 // it answers as nobody else could is all.
-func (h *head) asks(ctx context.Context, door control.Voter) bool {
+func (h *head) asks(ctx context.Context, port control.Voter) bool {
 	ctx, stop := context.WithTimeout(ctx, h.a.job.Silence)
 	defer stop()
-	c, err := dialAgent(ctx, h.identity, control.ProtocolAlive, door)
+	c, err := door.Reach(ctx, h.identity, control.ProtocolAlive, port)
 	if err != nil {
 		return false
 	}

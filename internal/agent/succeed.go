@@ -13,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
+	"github.com/mpiv/mpiv/internal/replica"
 	"github.com/mpiv/mpiv/leader"
 )
 
@@ -44,8 +45,8 @@ type returned struct {
 var errEmpty = errors.New("the ledger is empty")
 
 // succeed makes the head of the job in d's process from the ledger.
-func succeed(d *deputy, r *replica) (*Agent, error) {
-	state := r.snapshot()
+func succeed(d *deputy, r *replica.Replica) (*Agent, error) {
+	state := r.Ledger()
 	known := state.Job != nil
 	if !known {
 		if state = d.office.drafted(); state == nil {
@@ -87,19 +88,19 @@ func succeed(d *deputy, r *replica) (*Agent, error) {
 	a.first = len(state.Job.Processes)
 	a.publish()
 	a.pen = &pen{Pen: ledger.NewPen(state), known: known}
-	a.openDoor(r.raft.CurrentTerm())
+	a.openDoor(r.Term())
 	go a.lead(r)
 	return a, nil
 }
 
 // lead is the life of the job under a head that was elected.
-func (a *Agent) lead(r *replica) {
+func (a *Agent) lead(r *replica.Replica) {
 	defer close(a.ended)
 	a.replicate(r)
-	a.news.state.Seq = r.raft.CurrentTerm() << 32 // who has events of the head before is to see that these are newer
+	a.news.state.Seq = r.Term() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.Lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
 	a.back.over, a.back.end = context.WithCancel(context.Background())
 	defer a.back.end()
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
@@ -257,7 +258,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		waits = true
 	}
 	if waits {
-		a.back.waits = max(a.back.waits, patient.Waits-patient.Waits/voterTurns)
+		a.back.waits = max(a.back.waits, patient.Waits-patient.Waits/replica.VoterTurns)
 		return
 	}
 	a.reconvene()

@@ -1,4 +1,6 @@
-package agent
+//go:build linux
+
+package door
 
 import (
 	"context"
@@ -39,7 +41,7 @@ func TestInTurn(t *testing.T) {
 				defer stop()
 				began := time.Now()
 				var late []string
-				got, err := inTurn(ctx, c.addrs, func(ctx context.Context, addr string) (string, error) {
+				got, err := InTurn(ctx, c.addrs, func(ctx context.Context, addr string) (string, error) {
 					a := c.answers[addr]
 					select {
 					case <-time.After(a.after):
@@ -62,7 +64,7 @@ func TestInTurnGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var back []string
-		got, err := inTurn(ctx, []string{"first", "second"}, func(_ context.Context, addr string) (string, error) {
+		got, err := InTurn(ctx, []string{"first", "second"}, func(_ context.Context, addr string) (string, error) {
 			if addr == "first" {
 				time.Sleep(3 * headStart)
 			}

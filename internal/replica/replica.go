@@ -1,4 +1,8 @@
-package agent
+// Package replica has the agents that vote agree on the ledger of a job, and on which of them leads.
+//
+// They do so by raft (Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm"), over
+// the connections between agents that there are anyway where that is possible.
+package replica
 
 import (
 	"context"
@@ -17,7 +21,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
@@ -25,10 +28,10 @@ import (
 	"github.com/mpiv/mpiv/internal/patient"
 )
 
-// A replica is a voter's part in what replicates the ledger: raft, over the job's own
+// A Replica is a voter's part in what replicates the ledger: raft, over the job's own
 // connections between agents. What it stores is in memory: an agent that has died does
 // not come back.
-type replica struct {
+type Replica struct {
 	agent    int
 	identity *identity.Identity
 	raft     *raft.Raft
@@ -41,7 +44,7 @@ type replica struct {
 	mu     sync.Mutex // guards what follows
 	state  ledger.State
 	voters []control.Voter
-	head   raft.ServerID // who led, as far as is known; "": nobody yet
+	head   raft.ServerID // which other led last, as far as is known; "": none yet
 	quiet  time.Duration // for how long it had not been heard of when this voter last looked
 }
 
@@ -60,21 +63,36 @@ func parseVoter(a raft.ServerAddress) (v control.Voter, err error) {
 	return v, err
 }
 
-// newReplica takes part from now on, with connections that come in by door. The first
-// has the others take part.
-func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(agent int) *patient.Conn, voters []control.Voter, silence time.Duration, first bool) (*replica, error) {
-	r := &replica{agent: agent, identity: own, in: make(chan net.Conn), voters: voters, done: make(chan struct{})}
+// A Port is where other voters connect to: it has each of them that is of that protocol served by f.
+type Port interface {
+	Handle(protocol string, f func(c *tls.Conn, from identity.Name))
+}
+
+// A Config is what Join needs, all of it.
+type Config struct {
+	Agent    int                           // whose this is
+	Identity *identity.Identity            // of that agent
+	Port     Port                          // of that agent
+	Ear      func(agent int) *patient.Conn // over which an agent is heard anyway; nil: there is none
+	Voters   []control.Voter               // this one among them
+	Silence  time.Duration                 // for how long nothing may be heard of who leads
+	First    bool                          // this one has the others take part
+}
+
+// Join takes part from now on, until Close.
+func Join(cfg Config) (*Replica, error) {
+	r := &Replica{agent: cfg.Agent, identity: cfg.Identity, in: make(chan net.Conn), voters: cfg.Voters, done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	at := slices.IndexFunc(voters, func(v control.Voter) bool { return v.Agent == agent })
+	at := slices.IndexFunc(cfg.Voters, func(v control.Voter) bool { return v.Agent == cfg.Agent })
 	if at < 0 {
 		r.stop()
-		return nil, fmt.Errorf("agent %d is no voter", agent)
+		return nil, fmt.Errorf("agent %d is no voter", cfg.Agent)
 	}
 	c := raft.DefaultConfig()
-	c.LocalID = voterID(agent)
+	c.LocalID = voterID(cfg.Agent)
 	// Without a word for so long a voter asks for an election (see impatient); by then a
 	// head without a majority is none any more.
-	silence = max(silence, 20*time.Millisecond)
+	silence := max(cfg.Silence, 20*time.Millisecond)
 	c.HeartbeatTimeout = silence + aLittle
 	c.ElectionTimeout = c.HeartbeatTimeout
 	c.LeaderLeaseTimeout = silence
@@ -82,14 +100,14 @@ func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	r.trans = &speech{ear: ear, silence: silence, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: layer{r, voterAddress(voters[at])}, MaxPool: 2, Timeout: max(silence, agreeTime), Logger: hclog.NewNullLogger(),
+	r.trans = &speech{ear: cfg.Ear, silence: silence, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: layer{r, voterAddress(cfg.Voters[at])}, MaxPool: 2, Timeout: max(silence, agreeTime), Logger: hclog.NewNullLogger(),
 		MaxRPCsInFlight: 1, // no pipelines: one whose answers end keeps who sends into it, and Shutdown, for ever
 	})}
 	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
-	if first {
+	if cfg.First {
 		var servers []raft.Server
-		for _, v := range voters {
+		for _, v := range cfg.Voters {
 			servers = append(servers, raft.Server{ID: voterID(v.Agent), Address: voterAddress(v)})
 		}
 		if err := raft.BootstrapCluster(c, logs, logs, snapshots, r.trans, raft.Configuration{Servers: servers}); err != nil {
@@ -105,7 +123,7 @@ func newReplica(agent int, own *identity.Identity, door *buddy.Keeper, ear func(
 		return nil, err
 	}
 	go r.impatient(silence)
-	door.Handle(control.ProtocolRaft, r.serve)
+	cfg.Port.Handle(control.ProtocolRaft, r.serve)
 	return r, nil
 }
 
@@ -117,7 +135,7 @@ const aLittle = time.Millisecond
 // can go by; and a voter that has not looked yet refuses its vote. Raft looks when it is
 // given a shorter time to wait. So here the voters look in turn, and the last that is
 // needed is elected: were two to ask at the same time, neither might be, for a silence or two.
-func (r *replica) impatient(silence time.Duration) {
+func (r *Replica) impatient(silence time.Duration) {
 	defer close(r.done)
 	clock := time.NewTimer(silence)
 	defer clock.Stop()
@@ -132,7 +150,7 @@ func (r *replica) impatient(silence time.Duration) {
 			r.trans.relay(r.raft)
 		}
 		quiet := time.Since(r.raft.LastContact())
-		rest := silence + time.Duration(turn)*silence/voterTurns + aLittle - quiet
+		rest := silence + time.Duration(turn)*silence/VoterTurns + aLittle - quiet
 		if r.raft.State() == raft.Follower {
 			r.mu.Lock()
 			r.quiet = quiet
@@ -146,36 +164,36 @@ func (r *replica) impatient(silence time.Duration) {
 }
 
 // look has raft see how long it has heard of no head.
-func (r *replica) look(silence time.Duration) {
+func (r *Replica) look(silence time.Duration) {
 	c := r.raft.ReloadableConfig()
 	for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
 		if err := r.raft.ReloadConfig(c); err != nil {
-			panic(fmt.Sprintf("agent: %v", err)) // it began with as much
+			panic(fmt.Sprintf("replica: %v", err)) // it began with as much
 		}
 	}
 }
 
-// lost is the agent that led before this one asked for an election, if it had not been heard of for the
+// Lost is the agent that led before this one asked for an election, if it had not been heard of for the
 // silence; -1: it had, as one that hands over is, or nobody led.
-func (r *replica) lost(silence time.Duration) int {
+func (r *Replica) Lost(silence time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if agent, err := strconv.Atoi(string(r.head)); err == nil && r.quiet >= silence-silence/voterTurns {
+	if agent, err := strconv.Atoi(string(r.head)); err == nil && r.quiet >= silence-silence/VoterTurns {
 		return agent
 	}
 	return -1
 }
 
-// voterTurns make a silence: each is longer than the time between two signs of life,
+// VoterTurns make a silence: each is longer than the time between two signs of life,
 // which raft sends to each voter at random times, a tenth to a fifth of the silence apart.
-const voterTurns = 5
+const VoterTurns = 5
 
 // turn is how many voters look before this one, where the head is lost. It notes who that is.
-func (r *replica) turn() (n int) {
+func (r *Replica) turn() (n int) {
 	_, head := r.raft.LeaderWithID()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if head != "" {
+	if head != "" && head != voterID(r.agent) {
 		r.head = head
 	}
 	for _, v := range r.voters {
@@ -187,7 +205,7 @@ func (r *replica) turn() (n int) {
 }
 
 // serve is the connection of another voter, until it ends.
-func (r *replica) serve(c *tls.Conn, from identity.Name) {
+func (r *Replica) serve(c *tls.Conn, from identity.Name) {
 	r.mu.Lock()
 	known := slices.ContainsFunc(r.voters, func(v control.Voter) bool { return v.Agent == from.Index })
 	r.mu.Unlock()
@@ -218,34 +236,34 @@ func (w *watched) Close() error {
 	return w.Conn.Close()
 }
 
-// revise is told who votes.
-func (r *replica) revise(voters []control.Voter) {
+// Revise is told who votes.
+func (r *Replica) Revise(voters []control.Voter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.voters = voters
 }
 
-// close leaves, without a word to the others. It waits.
-func (r *replica) close() {
+// Close leaves, without a word to the others. It waits.
+func (r *Replica) Close() {
 	r.stop()
 	<-r.done
 	r.raft.Shutdown().Error()
 	r.trans.Close()
 }
 
-// snapshot is the ledger as it is here.
-func (r *replica) snapshot() *ledger.State {
+// Ledger is a copy of the ledger as it is here.
+func (r *Replica) Ledger() *ledger.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := new(ledger.State)
 	if err := s.Restore(r.state.Snapshot()); err != nil {
-		panic(fmt.Sprintf("agent: %v", err)) // it was made by the same
+		panic(fmt.Sprintf("replica: %v", err)) // it was made by the same
 	}
 	return s
 }
 
-// A batch is what is replicated as one.
-type batch struct {
+// A Batch is what is replicated as one.
+type Batch struct {
 	Whole   json.RawMessage `json:",omitempty"` // the ledger before Entries, if it is not what it was
 	Entries []ledger.Entry
 }
@@ -254,8 +272,8 @@ type batch struct {
 // by then.
 const commitTime = 30 * time.Second
 
-// commit returns when a majority has b, or an error: then nobody knows whether it is.
-func (r *replica) commit(b batch) error {
+// Commit returns when a majority has b, or an error: then nobody knows whether it is.
+func (r *Replica) Commit(b Batch) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
@@ -268,11 +286,11 @@ func (r *replica) commit(b batch) error {
 	return err
 }
 
-// replicated is a replica as raft sees it: what is agreed on.
-type replicated replica
+// replicated is a Replica as raft sees it: what is agreed on.
+type replicated Replica
 
 func (r *replicated) Apply(l *raft.Log) any {
-	var b batch
+	var b Batch
 	if err := json.Unmarshal(l.Data, &b); err != nil {
 		return err
 	}
@@ -322,9 +340,9 @@ func (i image) Persist(sink raft.SnapshotSink) error {
 
 func (i image) Release() {}
 
-// A layer is a replica's connections as raft wants them.
+// A layer is a Replica's connections as raft wants them.
 type layer struct {
-	r   *replica
+	r   *Replica
 	own raft.ServerAddress
 }
 
@@ -347,7 +365,7 @@ func (l layer) Dial(a raft.ServerAddress, patience time.Duration) (net.Conn, err
 	}
 	ctx, stop := context.WithTimeout(l.r.ctx, patience)
 	defer stop()
-	c, err := dialAgent(ctx, l.r.identity, control.ProtocolRaft, v)
+	c, err := door.Reach(ctx, l.r.identity, control.ProtocolRaft, v)
 	if err != nil {
 		return nil, err
 	}
@@ -371,18 +389,39 @@ type named string
 func (named) Network() string  { return "mpiv" }
 func (n named) String() string { return string(n) }
 
-// dialAgent connects to an agent, by the first of its addresses that answers: one may be of a network that is cut.
-func dialAgent(ctx context.Context, own *identity.Identity, protocol string, to control.Voter) (*tls.Conn, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	c, err := inTurn(ctx, to.Addrs, func(ctx context.Context, addr string) (*tls.Conn, error) {
-		return door.Dial(ctx, own, protocol, addr, to.Agent)
-	}, func(c *tls.Conn) { c.Close() })
-	if err != nil {
-		return nil, fmt.Errorf("agent %d cannot be reached: %w", to.Agent, err)
-	}
-	return c, nil
+// Leads tells whether this voter is the one that is agreed with.
+func (r *Replica) Leads() bool { return r.raft.State() == raft.Leader }
+
+// Leading tells, over and over, whether this voter has become, or is no more, the one that is agreed with.
+func (r *Replica) Leading() <-chan bool { return r.raft.LeaderCh() }
+
+// Done is closed when this voter is about to leave.
+func (r *Replica) Done() <-chan struct{} { return r.ctx.Done() }
+
+// Term is that of the last election.
+func (r *Replica) Term() uint64 { return r.raft.CurrentTerm() }
+
+// Barrier returns when all that was agreed on before is in the ledger here.
+func (r *Replica) Barrier() error { return r.raft.Barrier(commitTime).Error() }
+
+// HandOver begins to have another voter elected, if this one leads.
+func (r *Replica) HandOver() { r.raft.LeadershipTransfer() }
+
+// HandOverTo begins to have v elected, if this one leads. The result waits for it.
+func (r *Replica) HandOverTo(v control.Voter) (wait func() error) {
+	return r.raft.LeadershipTransferToServer(voterID(v.Agent), voterAddress(v)).Error
 }
 
-// leads tells whether this voter is the one that is agreed with.
-func (r *replica) leads() bool { return r.raft.State() == raft.Leader }
+// ErrHandingOver is of what cannot be agreed on just now, since another is to be elected: that may
+// come to nothing, and then it can be tried again.
+var ErrHandingOver = raft.ErrLeadershipTransferInProgress
+
+// Add has v vote from now on, too; Remove has an agent vote no more. They return when it is agreed on.
+func (r *Replica) Add(v control.Voter) error {
+	return r.raft.AddVoter(voterID(v.Agent), voterAddress(v), 0, commitTime).Error()
+}
+
+// Remove is described with Add.
+func (r *Replica) Remove(agent int) error {
+	return r.raft.RemoveServer(voterID(agent), 0, commitTime).Error()
+}

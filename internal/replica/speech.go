@@ -1,4 +1,4 @@
-package agent
+package replica
 
 import (
 	"strconv"

@@ -1,0 +1,214 @@
+package replica
+
+import (
+	"crypto/tls"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/ledger"
+	"github.com/mpiv/mpiv/internal/patient"
+)
+
+// A port is one that takes agents at an address.
+type port struct {
+	net.Listener
+	own *identity.Identity
+}
+
+func (p port) Handle(protocol string, f func(c *tls.Conn, from identity.Name)) {
+	config := p.own.TLS()
+	config.NextProtos = []string{protocol}
+	go func() { // until the listener is closed
+		for {
+			raw, err := p.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // until the other end goes, or the replica
+				defer raw.Close()
+				c := tls.Server(raw, config)
+				if c.Handshake() != nil {
+					return
+				}
+				if name, err := p.own.Verify(c.ConnectionState().PeerCertificates[0]); err == nil {
+					f(c, name)
+				}
+			}()
+		}
+	}()
+}
+
+const silence = 500 * time.Millisecond
+
+// voters is replicas of agents 1 to n, of which the first has begun.
+func voters(t *testing.T, n int) []*Replica {
+	authority, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	var ports []port
+	var all []control.Voter
+	for i := range n {
+		own, err := authority.Issue(identity.Agent, i+1, 1)
+		require.NoError(t, err)
+		id, err := own.Open()
+		require.NoError(t, err)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		ports = append(ports, port{l, id})
+		all = append(all, control.Voter{Agent: i + 1, Addrs: []string{l.Addr().String()}})
+	}
+	var rs []*Replica
+	for i, p := range ports {
+		r, err := Join(Config{Agent: i + 1, Identity: p.own, Port: p, Ear: func(int) *patient.Conn { return nil }, Voters: all, Silence: silence, First: i == 0})
+		require.NoError(t, err)
+		t.Cleanup(r.Close)
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+// leader is the one of rs that leads, as soon as there is one.
+func leader(t *testing.T, rs []*Replica) (l *Replica) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, r := range rs {
+			if r.Leads() {
+				l = r
+			}
+		}
+		return l != nil
+	}, 20*time.Second, time.Millisecond)
+	return l
+}
+
+func haveJob(t *testing.T, rs ...*Replica) {
+	t.Helper()
+	for _, r := range rs {
+		require.Eventually(t, func() bool { return r.Ledger().Job != nil }, 20*time.Second, time.Millisecond)
+		require.Equal(t, "halo", r.Ledger().Job.Name)
+	}
+}
+
+var (
+	job     = ledger.Entry{Job: &ledger.Job{Name: "halo", Hosts: []string{"x"}}}
+	started = ledger.Entry{Started: &ledger.Started{}}
+)
+
+// agreed has rs agree on e, and returns who leads then. On a machine that starves them there may be elections
+// in between: who wrote e then does not know whether it was agreed on, and who leads next looks.
+func agreed(t *testing.T, rs []*Replica, e ledger.Entry, there func(*ledger.State) bool) *Replica {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; {
+		l := leader(t, rs)
+		if l.Barrier() == nil && (there(l.Ledger()) || l.Commit(Batch{Entries: []ledger.Entry{e}}) == nil) {
+			return l
+		}
+		if time.Now().After(end) {
+			t.Fatalf("agent %d leads, and nothing is agreed on", l.agent)
+		}
+	}
+}
+
+func hasJob(s *ledger.State) bool { return s.Job != nil }
+
+// What one writes all have, and when it is gone another leads that has it, too.
+func TestVotersHaveOneLedger(t *testing.T) {
+	rs := voters(t, 3)
+	first := agreed(t, rs, job, hasJob)
+	haveJob(t, rs...)
+	var others []*Replica
+	for _, r := range rs {
+		if r != first {
+			others = append(others, r)
+		}
+	}
+	term := first.Term()
+	first.Close()
+	next := agreed(t, others, started, func(s *ledger.State) bool { return s.Started })
+	require.Greater(t, next.Term(), term)
+	time.Sleep(silence / 2)
+	require.NotEqual(t, next.agent, next.Lost(silence))
+	if next.Term() == term+1 {
+		require.Equal(t, first.agent, next.Lost(silence), "it knows who was lost, however late it is asked")
+	}
+	for _, r := range others {
+		require.Eventually(t, func() bool { return r.Ledger().Started }, 20*time.Second, time.Millisecond)
+	}
+}
+
+// An entry that cannot follow is an error of who writes it, and changes no ledger.
+func TestWhatCannotFollow(t *testing.T) {
+	rs := voters(t, 1)
+	r := leader(t, rs)
+	require.ErrorContains(t, r.Commit(Batch{Entries: []ledger.Entry{started}}), "no job yet")
+	require.Nil(t, r.Ledger().Job)
+	whole := new(ledger.State)
+	require.NoError(t, whole.Apply(job))
+	require.NoError(t, r.Commit(Batch{Whole: whole.Snapshot(), Entries: []ledger.Entry{started}}))
+	haveJob(t, r)
+	require.True(t, r.Ledger().Started)
+}
+
+// Who does not lead writes nothing.
+func TestWhoDoesNotLead(t *testing.T) {
+	rs := voters(t, 3)
+	first := agreed(t, rs, job, hasJob)
+	term, other := first.Term(), rs[first.agent%len(rs)]
+	if err := other.Commit(Batch{Entries: []ledger.Entry{started}}); first.Term() == term {
+		require.Error(t, err)
+		require.False(t, first.Ledger().Started)
+	}
+}
+
+// Who hands over is not taken to be lost.
+func TestHandOver(t *testing.T) {
+	rs := voters(t, 3)
+	var to *Replica
+	require.Eventually(t, func() bool {
+		first := leader(t, rs)
+		to = rs[first.agent%len(rs)]
+		heard := func() bool { return to.follows() == first.agent && to.Lost(silence) < 0 }
+		for end := time.Now().Add(silence); !heard() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		return heard() && first.HandOverTo(control.Voter{Agent: to.agent, Addrs: to.voters[to.agent-1].Addrs})() == nil && to.Leads()
+	}, 20*time.Second, time.Millisecond)
+	require.Equal(t, -1, to.Lost(silence))
+	agreed(t, rs, job, hasJob)
+	haveJob(t, rs...)
+}
+
+// Who votes may change; who does no more is told nothing, and has nobody elected.
+func TestVotersChange(t *testing.T) {
+	rs := voters(t, 3)
+	gone, rest := rs[2], rs[:2]
+	require.Eventually(t, func() bool {
+		l := leader(t, rs)
+		if l == gone {
+			l.HandOverTo(l.voters[0])()
+			return false
+		}
+		return l.Remove(gone.agent) == nil
+	}, 20*time.Second, time.Millisecond)
+	for _, r := range rs {
+		r.Revise(r.voters[:2])
+	}
+	agreed(t, rest, job, hasJob)
+	haveJob(t, rest...)
+	time.Sleep(3 * silence)
+	require.True(t, rest[0].Leads() || rest[1].Leads())
+	require.Nil(t, gone.Ledger().Job)
+}
+
+// follows is the agent that r takes to lead; 0: none.
+func (r *Replica) follows() int {
+	_, id := r.raft.LeaderWithID()
+	agent, _ := strconv.Atoi(string(id))
+	return agent
+}
