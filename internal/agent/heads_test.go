@@ -256,7 +256,7 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	first.Wait()
 	v := &Viewer{Stdout: out, Stderr: errs}
 	left := rundir.Left(j.Name)
-	require.Equal(t, filepath.Dir(dir), filepath.Dir(left))
+	require.Equal(t, dir+".ended", left)
 	c, err := v.Attach(left)
 	require.NoError(t, err)
 	require.Equal(t, 4, c)

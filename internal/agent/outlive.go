@@ -45,9 +45,9 @@ type Begun struct {
 // A plan is what every head has to know of the job, and that does not change.
 type plan struct {
 	Job       Job
-	Began     time.Time
-	Input     bool // there is a standard input
-	Apart     bool // its output and its errors go to different places
+	Began     time.Time // the job, by the clock of its first host
+	Input     bool      // there is a standard input
+	Apart     bool      // its output and its errors go to different places
 	Authority identity.Secret
 	Token     []byte
 }

@@ -100,7 +100,7 @@ func (a *Agent) lead(r *replica.Replica) {
 	a.news.state.Seq = r.Term() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.Lost(a.job.Silence)), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.Lost()), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
 	a.back.over, a.back.end = context.WithCancel(context.Background())
 	defer a.back.end()
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full

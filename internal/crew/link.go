@@ -11,7 +11,8 @@ import (
 const linkQueue = 256
 
 // A link is the connection of a process, for who sends. What a process must know, such as
-// where a rank is, waits for it as long as it takes: none of that is ever told again.
+// where a rank is, waits for it as long as it takes: none of that is ever told again. There is
+// as much of it as ranks move and processes start meanwhile.
 type link struct {
 	due chan struct{} // one element: something waits
 

@@ -62,7 +62,7 @@ func (p *Passage) Took() time.Duration {
 func (a *Audit) Apply(e Event) {
 	switch e.Kind {
 	case JobStarted:
-		*a = Audit{Job: e.Job.Name, Began: e.Job.Began, ended: map[int]Event{}, lost: map[string]Event{}, coming: map[int]*Passage{}}
+		*a = Audit{Job: e.Job.Name, Began: e.began(), ended: map[int]Event{}, lost: map[string]Event{}, coming: map[int]*Passage{}}
 		for _, p := range e.Job.Processes {
 			a.hosts = append(a.hosts, p.Host)
 		}

@@ -107,3 +107,20 @@ func TestAuditHasALineForEachThing(t *testing.T) {
 	require.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }), "%q", text)
 	require.Contains(t, text, "stayed in process 1 on host b: ?[2Jit is bad; rank 9 at 1 s: it was moved?\n")
 }
+
+// A job is as old as its first head says, whoever tells it later; where none says so, as its first event.
+func TestWhenAJobBegan(t *testing.T) {
+	later := epoch.Add(time.Hour)
+	for began, want := range map[time.Time]time.Time{epoch: epoch, {}: later} {
+		job := *auditJob.Job
+		job.Began = began
+		e := Event{V: Version, Seq: 1, Time: later, Kind: JobStarted, Job: &job}
+		var a Audit
+		a.Apply(e)
+		require.Equal(t, want, a.Began)
+		var s State
+		require.True(t, s.Apply(e))
+		require.Equal(t, want, s.Began)
+		require.Equal(t, later, s.Leads)
+	}
+}

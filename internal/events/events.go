@@ -58,7 +58,7 @@ type Description struct {
 
 // Kinds is every kind, in the order in which a job has them.
 var Kinds = []Description{
-	{Kind: JobStarted, Means: "the job begins; first of all events", Payload: "job"},
+	{Kind: JobStarted, Means: "the job begins, at `job.began`; first of all events, and of those of each agent that leads later", Payload: "job"},
 	{Kind: HostJoined, Means: "the agent of a host is there", Host: true, Payload: "agent"},
 	{Kind: HostLost, Means: "the agent of a host has ended, or cannot be reached; text says which", Host: true},
 	{Kind: ProcessStarted, Means: "a process runs", Host: true, Process: true, Payload: "started"},

@@ -216,8 +216,16 @@ func (s *State) apply(e Event) {
 	}
 }
 
+// began is when the job of a JobStarted began. Streams from before there was Began tell it by their time.
+func (e Event) began() time.Time {
+	if e.Job.Began.IsZero() {
+		return e.Time
+	}
+	return e.Job.Began
+}
+
 func (s *State) begin(e Event) {
-	s.Job, s.Began, s.Leads, s.Phase = e.Job, e.Job.Began, e.Time, PhaseStarting
+	s.Job, s.Began, s.Leads, s.Phase = e.Job, e.began(), e.Time, PhaseStarting
 	for _, name := range e.Job.Hosts {
 		s.Hosts = append(s.Hosts, Host{Name: name})
 	}

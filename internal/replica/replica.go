@@ -175,7 +175,8 @@ func (r *Replica) look(silence time.Duration) {
 
 // Lost is the agent that led before this one asked for an election, if it had not been heard of for the
 // silence; -1: it had, as one that hands over is, or nobody led.
-func (r *Replica) Lost(silence time.Duration) int {
+func (r *Replica) Lost() int {
+	silence := r.trans.silence
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if agent, err := strconv.Atoi(string(r.head)); err == nil && r.quiet >= silence-silence/VoterTurns {
@@ -416,12 +417,12 @@ func (r *Replica) HandOverTo(v control.Voter) (wait func() error) {
 // come to nothing, and then it can be tried again.
 var ErrHandingOver = raft.ErrLeadershipTransferInProgress
 
-// Add has v vote from now on, too; Remove has an agent vote no more. They return when it is agreed on.
+// Add has v vote from now on, too, if this voter leads. It returns when that is agreed on.
 func (r *Replica) Add(v control.Voter) error {
 	return r.raft.AddVoter(voterID(v.Agent), voterAddress(v), 0, commitTime).Error()
 }
 
-// Remove is described with Add.
+// Remove has an agent vote no more, if this voter leads. It returns when that is agreed on.
 func (r *Replica) Remove(agent int) error {
 	return r.raft.RemoveServer(voterID(agent), 0, commitTime).Error()
 }

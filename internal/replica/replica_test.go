@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,18 +20,19 @@ import (
 type port struct {
 	net.Listener
 	own *identity.Identity
+	wg  *sync.WaitGroup
 }
 
 func (p port) Handle(protocol string, f func(c *tls.Conn, from identity.Name)) {
 	config := p.own.TLS()
 	config.NextProtos = []string{protocol}
-	go func() { // until the listener is closed
+	p.wg.Go(func() { // until the listener is closed
 		for {
 			raw, err := p.Accept()
 			if err != nil {
 				return
 			}
-			go func() { // until the other end goes, or the replica
+			p.wg.Go(func() { // until the other end goes, or the replica
 				defer raw.Close()
 				c := tls.Server(raw, config)
 				if c.Handshake() != nil {
@@ -39,9 +41,9 @@ func (p port) Handle(protocol string, f func(c *tls.Conn, from identity.Name)) {
 				if name, err := p.own.Verify(c.ConnectionState().PeerCertificates[0]); err == nil {
 					f(c, name)
 				}
-			}()
+			})
 		}
-	}()
+	})
 }
 
 const silence = 500 * time.Millisecond
@@ -59,8 +61,12 @@ func voters(t *testing.T, n int) []*Replica {
 		require.NoError(t, err)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		ports = append(ports, port{l, id})
+		p := port{l, id, new(sync.WaitGroup)}
+		t.Cleanup(func() { // when no replica is left
+			l.Close()
+			p.wg.Wait()
+		})
+		ports = append(ports, p)
 		all = append(all, control.Voter{Agent: i + 1, Addrs: []string{l.Addr().String()}})
 	}
 	var rs []*Replica
@@ -133,9 +139,9 @@ func TestVotersHaveOneLedger(t *testing.T) {
 	next := agreed(t, others, started, func(s *ledger.State) bool { return s.Started })
 	require.Greater(t, next.Term(), term)
 	time.Sleep(silence / 2)
-	require.NotEqual(t, next.agent, next.Lost(silence))
+	require.NotEqual(t, next.agent, next.Lost())
 	if next.Term() == term+1 {
-		require.Equal(t, first.agent, next.Lost(silence), "it knows who was lost, however late it is asked")
+		require.Equal(t, first.agent, next.Lost(), "it knows who was lost, however late it is asked")
 	}
 	for _, r := range others {
 		require.Eventually(t, func() bool { return r.Ledger().Started }, 20*time.Second, time.Millisecond)
@@ -173,13 +179,13 @@ func TestHandOver(t *testing.T) {
 	require.Eventually(t, func() bool {
 		first := leader(t, rs)
 		to = rs[first.agent%len(rs)]
-		heard := func() bool { return to.follows() == first.agent && to.Lost(silence) < 0 }
+		heard := func() bool { return to.follows() == first.agent && to.Lost() < 0 }
 		for end := time.Now().Add(silence); !heard() && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		return heard() && first.HandOverTo(control.Voter{Agent: to.agent, Addrs: to.voters[to.agent-1].Addrs})() == nil && to.Leads()
 	}, 20*time.Second, time.Millisecond)
-	require.Equal(t, -1, to.Lost(silence))
+	require.Equal(t, -1, to.Lost())
 	agreed(t, rs, job, hasJob)
 	haveJob(t, rs...)
 }
