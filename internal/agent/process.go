@@ -40,6 +40,7 @@ type process struct {
 	dead      bool // its ranks were declared failed: level "report"
 	stop      stop
 	finished  map[int]control.RankReport
+	bereaved  []control.RankReport // what its ranks waited for when it lost another process
 }
 
 // outputs is its streams, for the crew.

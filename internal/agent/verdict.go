@@ -27,7 +27,7 @@ type verdict struct {
 }
 
 const (
-	mournTime  = 250 * time.Millisecond // at most, for those who are left to say what they waited for
+	mournTime  = time.Second // at most, for those who are left to say what they waited for
 	mournLines = 4
 )
 
@@ -40,7 +40,7 @@ func (a *Agent) mourn(v verdict) {
 	}
 	a.mourning = true
 	a.askFor(mournTime, func(reports []control.Report, _ []*process) {
-		lines := waits.On(time.Now(), reports, v.by.ranks)
+		lines := waits.On(time.Now(), a.waited(reports), v.by.ranks)
 		if more := len(lines) - mournLines; more > 0 {
 			lines = append(lines[:mournLines], fmt.Sprintf("and %d more", more))
 		}
@@ -49,6 +49,19 @@ func (a *Agent) mourn(v verdict) {
 		}
 		a.fail(v)
 	})
+}
+
+// waited is reports, with what processes waited for before the connection to who died
+// ended that.
+func (a *Agent) waited(reports []control.Report) []control.Report {
+	for _, p := range a.processes {
+		if p.bereaved != nil {
+			reports = slices.DeleteFunc(reports, func(r control.Report) bool { return r.Process == p.index })
+			reports = append(reports, control.Report{Process: p.index, Ranks: p.bereaved})
+		}
+	}
+	slices.SortFunc(reports, func(a, b control.Report) int { return a.Process - b.Process })
+	return reports
 }
 
 // fail ends the job. Only the first failure counts.
@@ -119,6 +132,9 @@ func (a *Agent) pronounce() {
 // be heard: for longer where it says that there is one.
 func (a *Agent) rankFailed(p *process, f control.Failed) {
 	p.failed = true
+	if f.Ended != nil {
+		p.bereaved = f.Ended
+	}
 	a.emitFailed(p, f)
 	v := verdict{code: f.Code, text: fmt.Sprintf("rank %d: %s", f.Rank, strings.TrimRight(f.Error, "\n")), by: p, told: f.Told}
 	if f.Lost != nil && *f.Lost >= 0 && *f.Lost < len(a.processes) {

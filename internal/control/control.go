@@ -150,10 +150,11 @@ type Finished struct {
 // Failed: a rank returned an error, panicked or called Abort. The job ends.
 type Failed struct {
 	Rank  int
-	Code  int    // for the exit of mpivrun; never 0
-	Error string // one or more lines, for people
-	Lost  *int   `json:",omitempty"` // it failed because it has lost this process
-	Told  bool   `json:",omitempty"` // it failed because another rank, of which is still to be heard, has
+	Code  int          // for the exit of mpivrun; never 0
+	Error string       // one or more lines, for people
+	Lost  *int         `json:",omitempty"` // it failed because it has lost this process,
+	Ended []RankReport `json:",omitempty"` // which ended these waits of its ranks
+	Told  bool         `json:",omitempty"` // it failed because another rank, of which is still to be heard, has
 }
 
 // Lost: at level "report" the process cannot reach another, though it tried. That is

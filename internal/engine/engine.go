@@ -40,6 +40,7 @@ var (
 type LostError struct {
 	Process int
 	Err     error
+	Waits   map[topology.Rank][]WaitInfo // the calls that it ends, of this process's ranks
 }
 
 func (e *LostError) Error() string {
@@ -101,7 +102,8 @@ type Config struct {
 	// called when there is a message for it and no connection, with locks
 	// held: it must not wait and not call back.
 	Connect func(process int)
-	// Fail is told, once, that the job cannot go on. It must not wait.
+	// Fail is told, once, that the job cannot go on, and then all calls that sleep
+	// end. It must not wait.
 	Fail func(err error)
 	// Lost is told that a process cannot be reached, or that the connection to it
 	// was lost for good. It must not wait. The answer is DeclareFailed, sooner or later.
@@ -371,12 +373,15 @@ func (e *Engine) fail(err error, quiet bool) {
 	first := e.cause == nil
 	if first {
 		e.cause = err
-		close(e.dead)
 	}
 	e.failMu.Unlock()
-	if first && !quiet {
+	if !first {
+		return
+	}
+	if !quiet {
 		e.cfg.Fail(err)
 	}
+	close(e.dead)
 }
 
 // err is why the engine failed; nil while it has not.

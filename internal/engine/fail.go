@@ -274,13 +274,17 @@ func (l *link) endEntry(x *entry) {
 	o.finish()
 }
 
-// gaveUp is told that the connection to a process is lost for good.
+// gaveUp is told that the connection to a process is lost for good. Polling is held.
 func (e *Engine) gaveUp(process int, err error) {
 	if e.cfg.Lost != nil {
 		e.cfg.Lost(process, err)
 		return
 	}
-	e.fail(&LostError{Process: process, Err: err}, false)
+	lost := &LostError{Process: process, Err: err, Waits: map[topology.Rank][]WaitInfo{}}
+	for _, b := range *e.boxes.Load() {
+		lost.Waits[b.rank] = b.Waits()
+	}
+	e.fail(lost, false)
 }
 
 // Unreachable says that a process cannot be connected to. It ends the job, unless

@@ -11,15 +11,23 @@ import (
 	"github.com/mpiv/mpiv/mpiv"
 )
 
-// dying is f on rank 1, while the others wait for a message from it. What the
+// dying is f on rank 1, once the others wait for a message from it. What the
 // mistake is, f stamps.
 func dying(f func()) func(ctx context.Context, world *mpiv.Comm) error {
 	return func(ctx context.Context, world *mpiv.Comm) error {
 		if world.Rank() == 1 {
-			time.Sleep(300 * time.Millisecond) // on a busy machine the others start late
+			for range world.Size() - 1 {
+				if _, err := mpiv.Recv(ctx, world, make([]int, 1), mpiv.AnySource, 0); err != nil {
+					return err
+				}
+			}
+			time.Sleep(300 * time.Millisecond) // they wait by then
 			stamp()
 			f()
 			return nil
+		}
+		if err := mpiv.Send(ctx, world, []int{world.Rank()}, 1, 0); err != nil {
+			return err
 		}
 		_, err := mpiv.Recv(ctx, world, make([]int, 1), 1, 0) // is bereaved
 		return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -355,7 +356,23 @@ func (p *Process) failed(err error) {
 	if all {
 		return // others have left already
 	}
-	p.agent.Send(control.Message{Failed: &control.Failed{Rank: int(local[0]), Code: 1, Error: err.Error(), Lost: lost(err)}})
+	m := &control.Failed{Rank: int(local[0]), Code: 1, Error: err.Error(), Lost: lost(err)}
+	if le, ok := errors.AsType[*engine.LostError](err); ok {
+		m.Ended = p.ended(le)
+	}
+	p.agent.Send(control.Message{Failed: m})
+}
+
+// ended is the waits that the loss of a process ends.
+func (p *Process) ended(e *engine.LostError) (all []control.RankReport) {
+	for _, r := range slices.Sorted(maps.Keys(e.Waits)) {
+		rep := control.RankReport{Rank: int(r), State: "waiting"}
+		for _, w := range e.Waits[r] {
+			rep.Waits = append(rep.Waits, p.wait(w))
+		}
+		all = append(all, rep)
+	}
+	return all
 }
 
 // lost is the process that err says was lost; nil if it says no such thing.
