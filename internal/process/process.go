@@ -356,15 +356,15 @@ func (p *Process) failed(err error) {
 	if all {
 		return // others have left already
 	}
-	m := &control.Failed{Rank: int(local[0]), Code: 1, Error: err.Error(), Lost: lost(err)}
+	m := &control.Failed{Rank: int(local[0]), Code: 1, Error: err.Error()}
 	if le, ok := errors.AsType[*engine.LostError](err); ok {
-		m.Ended = p.ended(le)
+		m.Lost, m.Ended = &le.Process, p.waitsEndedBy(le)
 	}
 	p.agent.Send(control.Message{Failed: m})
 }
 
-// ended is the waits that the loss of a process ends.
-func (p *Process) ended(e *engine.LostError) (all []control.RankReport) {
+// waitsEndedBy is what ranks of this process waited for when it lost another.
+func (p *Process) waitsEndedBy(e *engine.LostError) (all []control.RankReport) {
 	for _, r := range slices.Sorted(maps.Keys(e.Waits)) {
 		rep := control.RankReport{Rank: int(r), State: "waiting"}
 		for _, w := range e.Waits[r] {
