@@ -35,12 +35,12 @@ const spoolBytes = 16 << 20
 func newSpool() *spool {
 	s := new(spool)
 	s.room.L = &s.mu
+	s.until = time.Now().Add(frontTime) // which has passed when it is woken: nothing would wake it again
 	s.wake = time.AfterFunc(frontTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.room.Broadcast()
 	})
-	s.until = time.Now().Add(frontTime)
 	return s
 }
 
