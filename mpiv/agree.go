@@ -35,6 +35,9 @@ func (c *Comm) Agree(ctx context.Context, flag uint64) (uint64, error) {
 // all are of one mind.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	const yes = 1
+	if c == nil {
+		return nil, c.fail(callShrink.Op, -1, -1, ErrComm)
+	}
 	for try := uint32(0); ; try++ {
 		v, err := c.agreeOn(ctx, &callShrink, agree.Value{Floor: c.state.contexts.Load()})
 		if err != nil {

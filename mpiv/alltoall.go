@@ -20,7 +20,7 @@ func Alltoall[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 
 // Ialltoall starts an Alltoall.
 func Ialltoall[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
-	return c.begin(ctx, opAlltoall, -1).soon(c.size < bruckRanks && len(in)*sizeOf[T]() <= eagerLen, func(s *series) error {
+	return c.begin(ctx, opAlltoall, -1).soon(c.atMost(bruckRanks-1) && len(in)*sizeOf[T]() <= eagerLen, func(s *series) error {
 		return s.alltoall(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
 	})
 }

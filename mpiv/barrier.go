@@ -14,7 +14,7 @@ func Barrier(ctx context.Context, c *Comm) error {
 
 // Ibarrier starts a Barrier.
 func Ibarrier(ctx context.Context, c *Comm) Request {
-	return c.begin(ctx, opBarrier, -1).soon(c.size <= 3, (*series).barrier)
+	return c.begin(ctx, opBarrier, -1).soon(c.atMost(3), (*series).barrier)
 }
 
 func (s *series) barrier() error {

@@ -63,6 +63,9 @@ const BsendOverhead = 64
 // BufferAttach gives the calling rank room for n bytes of buffered sends, in
 // place of what it had.
 func BufferAttach(c *Comm, n int) error {
+	if c == nil {
+		return c.fail("BufferAttach", -1, -1, ErrComm)
+	}
 	if n < 0 {
 		return c.fail("BufferAttach", -1, -1, fmt.Errorf("%w: %d bytes", ErrCount, n))
 	}
@@ -77,6 +80,9 @@ func BufferAttach(c *Comm, n int) error {
 // takes away their room. It returns what was attached, in bytes. If ctx ends first, or one
 // of the sends has failed, the room stays; what is under way goes on.
 func BufferDetach(ctx context.Context, c *Comm) (int, error) {
+	if c == nil {
+		return 0, c.fail("BufferDetach", -1, -1, ErrComm)
+	}
 	b := &c.state.buffered
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,8 +28,8 @@ func CartCreate(ctx context.Context, c *Comm, dims []int, periodic []bool) (*Car
 	}
 	size := 1
 	for i, n := range dims {
-		if n < 1 || n > c.size/size {
-			return nil, s.fail(fmt.Errorf("%w: dimension %d of %v does not fit into %d ranks", ErrDims, i, dims, c.size))
+		if n < 1 || n > s.c.size/size {
+			return nil, s.fail(fmt.Errorf("%w: dimension %d of %v does not fit into %d ranks", ErrDims, i, dims, s.c.size))
 		}
 		size *= n
 	}
@@ -108,10 +108,18 @@ func power(d, k int) int {
 }
 
 // Dims is the extents of the grid.
-func (g *Cart) Dims() []int { return slices.Clone(g.dims) }
+func (g *Cart) Dims() []int {
+	if g == nil {
+		panicNoComm("Dims")
+	}
+	return slices.Clone(g.dims)
+}
 
 // Coords is where rank is in the grid.
 func (g *Cart) Coords(rank int) ([]int, error) {
+	if g == nil {
+		return nil, noComm.fail("Coords", -1, -1, ErrComm)
+	}
 	if uint(rank) >= uint(g.size) {
 		return nil, g.fail("Coords", -1, -1, fmt.Errorf("%w: %d, the ranks of %s are 0 to %d", ErrRank, rank, g.called(), g.size-1))
 	}
@@ -126,6 +134,9 @@ func (g *Cart) Coords(rank int) ([]int, error) {
 // RankOf is the rank at coords. Outside the grid it is counted around along
 // periodic dimensions, and ErrRank along others.
 func (g *Cart) RankOf(coords ...int) (int, error) {
+	if g == nil {
+		return 0, noComm.fail("RankOf", -1, -1, ErrComm)
+	}
 	if len(coords) != len(g.dims) {
 		return 0, g.fail("RankOf", -1, -1, fmt.Errorf("%w: %d coordinates in %d dimensions", ErrDims, len(coords), len(g.dims)))
 	}
@@ -156,6 +167,9 @@ func (g *Cart) rankOf(coords []int) int {
 // Shift is whom to receive from and whom to send to, to move data by that many
 // points along a dimension: ProcNull beyond the edge of the grid.
 func (g *Cart) Shift(dimension, by int) (from, to int, err error) {
+	if g == nil {
+		return 0, 0, noComm.fail("Shift", -1, -1, ErrComm)
+	}
 	if uint(dimension) >= uint(len(g.dims)) {
 		return 0, 0, g.fail("Shift", -1, -1, fmt.Errorf("%w: %d, the grid has %d dimensions", ErrDims, dimension, len(g.dims)))
 	}

@@ -112,6 +112,9 @@ func (s *series) begins() bool { return s.early != nil && s.early.begins }
 // begin numbers a call of op. It must be called in the order of the program's
 // calls, so before any goroutine is started for it.
 func (c *Comm) begin(ctx context.Context, op collOp, root int) series {
+	if c == nil {
+		c = noComm
+	}
 	s := series{c: c, ctx: ctx, call: op.call(),
 		m:     engine.Match{Context: c.context + collectives, Tag: int32(c.series.Add(1) & MaxTag), Check: op.check(root)},
 		freed: c.freed.Load()}
@@ -278,6 +281,9 @@ func (s *series) wants(what string, got, want int) error {
 // later runs a collective in a goroutine of its own. The Request is done when
 // it has ended.
 func (s series) later(run func(s *series) error) Request {
+	if s.c == noComm {
+		return failedRequest(nil, s.fail(ErrComm))
+	}
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
 	task, r := s.c.box.NewTask(s.m)
@@ -287,8 +293,11 @@ func (s series) later(run func(s *series) error) Request {
 
 // atOnce tells whether parts as long as this one go at once, and few ranks exchange them each with each.
 func atOnce[T Elem](c *Comm, part []T) bool {
-	return c.size <= directRanksShort && len(part)*sizeOf[T]() <= eagerLen
+	return c.atMost(directRanksShort) && len(part)*sizeOf[T]() <= eagerLen
 }
+
+// atMost tells whether c has no more than n ranks; false if it is nil.
+func (c *Comm) atMost(n int) bool { return c != nil && c.size <= n }
 
 // soon is later of a collective that, if atOnce, sends no more than short messages, and all of them before it
 // receives any. They go now. What is left, to receive and to combine, is for who waits for the Request: a

@@ -32,6 +32,9 @@ const (
 // end it soon, with ErrAbandoned and what made the first give up. Later
 // collectives on the Comm work: each call has a number, and no message of one
 // can be taken for that of another. All ranks must go on with the same call.
+//
+// A nil Comm has no ranks, as MPI_COMM_NULL has none. What is called on it fails with ErrComm; methods that
+// return no error panic with it.
 type Comm struct {
 	box     *engine.Box
 	rank    int
@@ -108,13 +111,28 @@ func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 }
 
 // Rank is the number of the calling rank in c, 0 … Size()-1.
-func (c *Comm) Rank() int { return c.rank }
+func (c *Comm) Rank() int {
+	if c == nil {
+		panicNoComm("Rank")
+	}
+	return c.rank
+}
 
 // Size is the number of ranks in c.
-func (c *Comm) Size() int { return c.size }
+func (c *Comm) Size() int {
+	if c == nil {
+		panicNoComm("Size")
+	}
+	return c.size
+}
 
 // Name is what errors and explanations call c: "world", or what made it.
-func (c *Comm) Name() string { return *c.name.Load() }
+func (c *Comm) Name() string {
+	if c == nil {
+		panicNoComm("Name")
+	}
+	return *c.name.Load()
+}
 
 // called is c's name in a line that people read.
 func (c *Comm) called() string { return engine.Quoted(c.Name()) }
@@ -122,6 +140,9 @@ func (c *Comm) called() string { return engine.Quoted(c.Name()) }
 // SetName gives c a name for people, who see it in quotes if there is a line end or something
 // else in it that cannot be printed.
 func (c *Comm) SetName(name string) {
+	if c == nil {
+		panicNoComm("SetName")
+	}
 	c.name.Store(&name)
 	c.box.NameContext(c.context, name)
 }
@@ -145,6 +166,9 @@ func (c *Comm) local(w topology.Rank) int {
 // Free ends the use of c by the calling rank; later calls fail with ErrComm, and
 // what is under way ends as usual. The world cannot be freed.
 func (c *Comm) Free() error {
+	if c == nil {
+		return c.fail("Free", -1, -1, ErrComm)
+	}
 	if c.isWorld {
 		return c.fail("Free", -1, -1, fmt.Errorf("%w: the world cannot be freed", ErrComm))
 	}
@@ -160,6 +184,25 @@ func (c *Comm) Free() error {
 	return nil
 }
 
+// fail is the error of a call; of a Comm that is nil that is all that is wrong.
 func (c *Comm) fail(op string, peer, tag int, err error) error {
+	if c == nil || c == noComm {
+		return &RankError{Op: op, Rank: -1, Peer: peer, Tag: tag, Where: callsite.Here(), Err: errNoComm}
+	}
 	return &RankError{Op: op, Comm: c.Name(), Rank: c.rank, Peer: peer, Tag: tag, Where: callsite.Here(), Err: err}
 }
+
+// noComm is in the place of a Comm that is nil where a collective begins, so that what checks its arguments
+// has one to look at. It has been freed.
+var noComm = func() *Comm {
+	c := &Comm{size: 1, state: &rankState{state: &State{}}}
+	c.freed.Store(true)
+	c.wary.Store(true)
+	c.state.state.restored.Store(true)
+	name := "no communicator"
+	c.name.Store(&name)
+	return c
+}()
+
+// panicNoComm is what a method does that has no error to return.
+func panicNoComm(op string) { panic(noComm.fail(op, -1, -1, ErrComm)) }

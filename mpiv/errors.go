@@ -15,7 +15,7 @@ var (
 	ErrTag        = errors.New("invalid tag")
 	ErrRoot       = errors.New("no such root")
 	ErrCount      = errors.New("lengths do not fit")
-	ErrComm       = errors.New("communicator was freed")
+	ErrComm       = errors.New("communicator was freed") // or is nil: Split with Undefined gives none
 	ErrGroup      = errors.New("invalid group")
 	ErrDims       = errors.New("invalid grid")
 	ErrBuffer     = errors.New("buffer attached for Bsend is too small")
@@ -44,6 +44,17 @@ var (
 	// ErrRevoked: a rank has called Revoke. Shrink and Agree work yet.
 	ErrRevoked = engine.ErrRevoked
 )
+
+// errNoComm is ErrComm for a Comm that is nil.
+var errNoComm error = noCommError{}
+
+type noCommError struct{}
+
+func (noCommError) Error() string {
+	return "communicator is nil: Split gives none to ranks whose color is Undefined or negative, " +
+		"Create and CartCreate none to ranks that are not in it, and none comes with an error"
+}
+func (noCommError) Is(e error) bool { return e == ErrComm }
 
 // errReceived is ErrRequest for a Message.
 var errReceived error = receivedError{}

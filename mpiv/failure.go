@@ -27,17 +27,28 @@ func (c *Comm) Revoke(ctx context.Context) error {
 }
 
 // Revoked tells whether the calling rank has heard that c is revoked.
-func (c *Comm) Revoked() bool { return c.revoked.Load() }
+func (c *Comm) Revoked() bool {
+	if c == nil {
+		panicNoComm("Revoked")
+	}
+	return c.revoked.Load()
+}
 
 // Failed is the ranks of c that the calling rank knows to have failed, in the order in
 // which it was told. Others may know of other ones.
 func (c *Comm) Failed() Group {
+	if c == nil {
+		panicNoComm("Failed")
+	}
 	return c.failedOf(c.box.Engine().Failed())
 }
 
 // AckFailed says that the program knows of the ranks in Failed, and returns them. From
 // then on a receive from AnySource waits for those that are left, and an agreement does not fail for the others' failure.
 func (c *Comm) AckFailed() Group {
+	if c == nil {
+		panicNoComm("AckFailed")
+	}
 	all := c.box.Engine().Failed()
 	c.acked.Store(int64(len(all)))
 	return c.failedOf(all)

@@ -65,7 +65,12 @@ func (g *Group) at(i int) topology.Rank {
 }
 
 // Group is the ranks of c.
-func (c *Comm) Group() Group { return c.group }
+func (c *Comm) Group() Group {
+	if c == nil {
+		panicNoComm("Group")
+	}
+	return c.group
+}
 
 // Size is the number of ranks in g.
 func (g Group) Size() int { return g.size }
@@ -227,6 +232,9 @@ func (g Group) Compare(h Group) Comparison {
 
 // Compare tells how c and d relate; it is local.
 func (c *Comm) Compare(d *Comm) Comparison {
+	if c == nil || d == nil {
+		panicNoComm("Compare")
+	}
 	if c == d || c.context == d.context && c.box == d.box {
 		return Ident
 	}

@@ -163,14 +163,14 @@ func BcastObj[V any](ctx context.Context, c *Comm, v V, root int) (V, error) {
 	s := c.begin(ctx, opBcastObj, root)
 	defer s.done(nil)
 	var b []byte
-	if c.rank == root {
+	if s.c.rank == root {
 		var err error
 		if b, err = encode(v); err != nil {
 			return v, errors.Join(s.wrap(-1, err), s.bcastAny(nil, -1, root))
 		}
 	}
 	n := len(b)
-	if err := s.bcastAny(&b, n, root); err != nil || c.rank == root {
+	if err := s.bcastAny(&b, n, root); err != nil || s.c.rank == root {
 		return v, err
 	}
 	got, err := decode[V](b)
@@ -206,18 +206,18 @@ func GatherObj[V any](ctx context.Context, c *Comm, v V, root int) ([]V, error) 
 	s := c.begin(ctx, opGatherObj, root)
 	defer s.done(nil)
 	b, mistake := encode(v)
-	lengths := make([]int64, c.size)
+	lengths := make([]int64, s.c.size)
 	length := [1]int64{int64(len(b))}
 	if mistake != nil {
 		length[0] = -1
 	}
-	if err := s.gather(bytesOf(length[:]), bytesOf(lengths), 8, 1, c.size, true, root); err != nil {
+	if err := s.gather(bytesOf(length[:]), bytesOf(lengths), 8, 1, s.c.size, true, root); err != nil {
 		return nil, err
 	}
 	if mistake != nil {
 		b = nil
 	}
-	if c.rank != root {
+	if s.c.rank != root {
 		if err := s.send(b, root); err != nil {
 			return nil, err
 		}
@@ -264,12 +264,12 @@ func AllgatherObj[V any](ctx context.Context, c *Comm, v V) ([]V, error) {
 	s := c.begin(ctx, opAllgatherObj, -1)
 	defer s.done(nil)
 	b, mistake := encode(v)
-	lengths := make([]int64, c.size)
+	lengths := make([]int64, s.c.size)
 	length := [1]int64{int64(len(b))}
 	if mistake != nil {
 		b, length[0] = nil, -1
 	}
-	if err := s.allgather(bytesOf(length[:]), bytesOf(lengths), 8, 1, c.size, true); err != nil {
+	if err := s.allgather(bytesOf(length[:]), bytesOf(lengths), 8, 1, s.c.size, true); err != nil {
 		return nil, err
 	}
 	counts, total := sumLengths(lengths)
@@ -293,11 +293,11 @@ func ScatterObj[V any](ctx context.Context, c *Comm, vs []V, root int) (V, error
 		all     []byte
 		mistake error
 	)
-	counts := make([]int, c.size)
-	lengths := make([]int64, c.size)
-	if c.rank == root {
-		if len(vs) != c.size {
-			mistake = s.wrap(-1, fmt.Errorf("%w: len(vs) is %d, want %d", ErrCount, len(vs), c.size))
+	counts := make([]int, s.c.size)
+	lengths := make([]int64, s.c.size)
+	if s.c.rank == root {
+		if len(vs) != s.c.size {
+			mistake = s.wrap(-1, fmt.Errorf("%w: len(vs) is %d, want %d", ErrCount, len(vs), s.c.size))
 		}
 		for i := 0; i < len(vs) && mistake == nil; i++ {
 			b, err := encode(vs[i])
@@ -315,7 +315,7 @@ func ScatterObj[V any](ctx context.Context, c *Comm, vs []V, root int) (V, error
 		}
 	}
 	var length [1]int64
-	if err := s.scatter(bytesOf(lengths), bytesOf(length[:]), 8, c.size, 1, true, root); err != nil {
+	if err := s.scatter(bytesOf(lengths), bytesOf(length[:]), 8, s.c.size, 1, true, root); err != nil {
 		return none, err
 	}
 	b := make([]byte, max(length[0], 0))

@@ -287,7 +287,7 @@ var (
 // takes tells that a message to or from a rank, under a tag, needs no closer
 // look at its arguments: that most calls pass.
 func (c *Comm) takes(peer, tag int) bool {
-	return uint(peer) < uint(c.size) && uint(tag) <= MaxTag && !c.odd.Load() && c.state.recorder.Load() == nil
+	return c != nil && uint(peer) < uint(c.size) && uint(tag) <= MaxTag && !c.odd.Load() && c.state.recorder.Load() == nil
 }
 
 func (c *Comm) match(peer, tag int) engine.Match {
@@ -345,7 +345,7 @@ func notWhole(s engine.Status, size int) error {
 
 // dest checks the arguments of a send; null: it is to nobody.
 func (c *Comm) dest(op string, unfit error, to, tag int) (m engine.Match, null bool, err error) {
-	if uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.odd.Load() && c.ended() != nil || unfit != nil {
+	if c == nil || uint(to) >= uint(c.size) || uint(tag) > MaxTag || c.odd.Load() && c.ended() != nil || unfit != nil {
 		switch {
 		case c.ended() != nil:
 			err = c.ended()
@@ -379,6 +379,8 @@ func (c *Comm) ended() error {
 // gone is ended for what works yet where c was revoked.
 func (c *Comm) gone() error {
 	switch {
+	case c == nil:
+		return ErrComm
 	case c.state.moved():
 		return ErrMoved
 	case c.freed.Load():
@@ -389,6 +391,9 @@ func (c *Comm) gone() error {
 
 // source checks the arguments of a receive or probe; null: it is from nobody.
 func (c *Comm) source(op string, from, tag int) (m engine.Match, null bool, err error) {
+	if c == nil {
+		return m, false, c.fail(op, from, tag, ErrComm)
+	}
 	m = engine.Match{Context: c.context, Tag: int32(tag)}
 	switch {
 	case c.odd.Load() && c.ended() != nil:

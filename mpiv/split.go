@@ -26,18 +26,18 @@ func Dup(ctx context.Context, c *Comm) (*Comm, error) {
 
 // Split makes a Comm of those ranks of c that give the same color, in the order
 // of their keys and, of equal keys, of their ranks in c. A rank whose color is
-// Undefined, or negative, gets a nil Comm, which is not to be used. All ranks of c must call it.
+// Undefined, or negative, gets a nil Comm, on which all fails with ErrComm. All ranks of c must call it.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	s := c.begin(ctx, opSplit, -1)
 	defer s.done(nil)
 	type choice struct{ Color, Key int64 }
-	choices := make([]choice, c.size)
+	choices := make([]choice, s.c.size)
 	mine := choice{int64(max(color, -1)), int64(key)}
 	told, err := s.agreed(noteChoices, func() ([]byte, error) {
 		if err := s.enter(); err != nil {
 			return nil, err
 		}
-		l := equal(sizeOf[choice](), 1, c.size)
+		l := equal(sizeOf[choice](), 1, s.c.size)
 		choices[c.rank] = mine
 		err := s.allgatherBlocks(bytesOf(choices[c.rank:c.rank+1]), bytesOf(choices), &l)
 		return bytes.Clone(bytesOf(choices)), err
@@ -65,7 +65,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 }
 
 // Create makes a Comm of the ranks of g, which must be ranks of c. All ranks of
-// c must call it, with the same g; those that are not in g get none.
+// c must call it, with the same g; those that are not in g get nil.
 func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 	s := c.begin(ctx, opCreate, -1)
 	defer s.done(nil)
@@ -83,6 +83,9 @@ func Create(ctx context.Context, c *Comm, g Group) (*Comm, error) {
 // calls that go on at the same time, and those that failed: after an error use
 // another.
 func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) {
+	if c == nil {
+		return nil, c.fail(opCreateGroup.String(), -1, -1, ErrComm)
+	}
 	part := c.derive(c.Name(), c.context, g)
 	s := series{c: part, ctx: ctx, call: opCreateGroup.call(),
 		m:     engine.Match{Context: c.context + groups, Tag: int32(tag), Check: opCreateGroup.check(-1)},

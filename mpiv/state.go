@@ -40,7 +40,12 @@ type State struct {
 }
 
 // State is that of the calling rank, whichever of its Comms c is.
-func (c *Comm) State() *State { return c.state.state }
+func (c *Comm) State() *State {
+	if c == nil {
+		panicNoComm("State")
+	}
+	return c.state.state
+}
 
 // Protect adds the variable that ptr points to, under a name that is its own: with
 // all that it refers to it goes where the rank goes. What cannot travel is said by
