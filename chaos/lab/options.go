@@ -90,7 +90,10 @@ func (o Options) network(name string) *Network {
 	return nil
 }
 
-// check is nil if a lab can be made of o, which has its defaults.
+// Check says what is wrong with o, so that no lab can be made of it.
+func (o Options) Check() error { return o.withDefaults().check() }
+
+// check is Check of what has its defaults.
 func (o Options) check() error {
 	if len(o.Hosts) > maxHosts || len(o.Networks) > maxNetworks {
 		return fmt.Errorf("%d hosts and %d networks: a lab has at most %d and %d", len(o.Hosts), len(o.Networks), maxHosts, maxNetworks)

@@ -67,12 +67,16 @@ func done(err error) int {
 
 // run makes a lab and runs a command on its first host.
 func run(args []string) int {
-	if err := lab.Enter(); err != nil {
-		return report(codeFailed, err)
-	}
+	unable := lab.Enter()
 	o, words, err := parse(args)
+	if err == nil {
+		err = o.Check()
+	}
 	if err != nil {
 		return report(codeUsage, err)
+	}
+	if unable != nil {
+		return report(codeFailed, unable)
 	}
 	l, err := lab.New(o)
 	if err != nil {
@@ -121,6 +125,9 @@ func codeOf(err error) int {
 
 // control asks a running lab to do something.
 func control(words []string) int {
+	if err := lab.Check(words...); err != nil {
+		return report(codeUsage, err)
+	}
 	path, err := lab.Find()
 	if err != nil {
 		return report(codeFailed, err)

@@ -132,7 +132,8 @@ func parseOptions(args []string) (options, error) {
 	if o.rounds < 0 {
 		return o, fmt.Errorf("-rounds: %d is below 1", o.rounds)
 	}
-	return o, nil
+	_, err = o.settings()
+	return o, err
 }
 
 // run does all that the command is for. When ctx ends it writes what it has.

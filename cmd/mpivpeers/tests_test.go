@@ -93,7 +93,7 @@ func TestParseSizes(t *testing.T) {
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
-	for _, args := range []string{"-ranks 1", "-transports udp", "-against lam", "-rounds -1", "-sizes 8k", "extra", "-mpiv= -against="} {
+	for _, args := range []string{"-ranks 1", "-tests latencies", "-tests reduce -sizes 3", "-transports udp", "-against lam", "-rounds -1", "-sizes 8k", "extra", "-mpiv= -against="} {
 		_, err := parseOptions(strings.Fields(args))
 		require.Error(t, err, args)
 	}

@@ -115,10 +115,7 @@ func main() {
 			return
 		}
 	}
-	if err := lab.Enter(); err != nil {
-		fmt.Fprintln(os.Stderr, "mpivtrials:", err)
-		os.Exit(1)
-	}
+	unable := lab.Enter()
 	o, err := parseOptions(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -126,6 +123,10 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mpivtrials:", err)
 		os.Exit(2)
+	}
+	if unable != nil {
+		fmt.Fprintln(os.Stderr, "mpivtrials:", unable)
+		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	kept, err := o.run(ctx)

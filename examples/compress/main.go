@@ -48,7 +48,7 @@ func run(ctx context.Context, world *mpiv.Comm) error {
 		_, err = fmt.Print(usage)
 		return err
 	case err != nil:
-		return fmt.Errorf("%w (compress --help says what there is)", err)
+		return &mpiv.ExitError{Code: 2, Err: fmt.Errorf("%w (compress --help says what there is)", err)}
 	case opt.compare:
 		return compare(ctx, world, opt)
 	}

@@ -74,15 +74,18 @@ func TestProgramFailsWithAReason(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{[]string{filepath.Join(dir, "not-there")}, "not-there: no such file or directory"},
-		{[]string{"--levle", "3"}, "-levle (compress --help says"},
-		{[]string{"-q", "--iterations", "3", "-o", "/dev/full"}, "write /dev/full: no space left on device"},
+		{[]string{filepath.Join(dir, "not-there")}, 1, "not-there: no such file or directory"},
+		{[]string{"--levle", "3"}, 2, "-levle (compress --help says"},
+		{[]string{"--level", "99"}, 2, "want 1 to 22"},
+		{[]string{"a", "b"}, 2, "compress takes one input"},
+		{[]string{"-q", "--iterations", "3", "-o", "/dev/full"}, 1, "write /dev/full: no space left on device"},
 	} {
 		out, err := program(t, c.args...).CombinedOutput()
 		require.Error(t, err)
-		require.Equal(t, 1, err.(*exec.ExitError).ExitCode())
+		require.Equal(t, c.code, err.(*exec.ExitError).ExitCode(), "%s", out)
 		require.Contains(t, string(out), c.want)
 		require.Equal(t, 1, strings.Count(string(out), "\n"), "%s", out)
 	}

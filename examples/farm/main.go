@@ -42,7 +42,7 @@ func main() {
 
 func run(ctx context.Context, world *mpiv.Comm) error {
 	if *below < 2 {
-		return errors.New("-below must be above 1")
+		return &mpiv.ExitError{Code: 2, Err: errors.New("-below must be above 1")} // as for an option that there is not
 	}
 	if world.Rank() > 0 {
 		return work(ctx, world, *below)

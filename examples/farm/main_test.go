@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -25,5 +26,14 @@ func TestAnyNumberOfRanksFindsTheSame(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+func TestAWrongBoundExitsAsAWrongOptionDoes(t *testing.T) {
+	defer func(was int64) { *below = was }(*below)
+	*below = 1
+	err := mpiv.Run(t.Context(), 1, mpiv.Options{}, run)
+	if exit, ok := errors.AsType[*mpiv.ExitError](err); !ok || exit.Code != 2 {
+		t.Errorf("farm -below 1: %v, want exit status 2", err)
 	}
 }

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -21,9 +22,9 @@ func main() { mpiv.Main(run) }
 func run(ctx context.Context, world *mpiv.Comm) error {
 	slices := []int64{10_000_000}
 	if world.Rank() == 0 && len(os.Args) > 1 {
-		n, err := strconv.ParseInt(os.Args[1], 10, 64)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q is no number of slices", os.Args[1]) // ends the job on all ranks
+		n, err := parseSlices(os.Args[1:])
+		if err != nil {
+			return &mpiv.ExitError{Code: 2, Err: err} // ends the job on all ranks
 		}
 		slices[0] = n
 	}
@@ -36,6 +37,17 @@ func run(ctx context.Context, world *mpiv.Comm) error {
 	}
 	_, err = fmt.Printf("π is about %.15f, which is off by %.1e\n", pi, math.Abs(pi-math.Pi))
 	return err
+}
+
+func parseSlices(args []string) (int64, error) {
+	if len(args) > 1 {
+		return 0, errors.New("usage: pi [SLICES]")
+	}
+	n, err := strconv.ParseInt(args[0], 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is no number of slices", args[0])
+	}
+	return n, nil
 }
 
 // integrate is the area, by the midpoint rule, on rank 0; on the others it is 0.

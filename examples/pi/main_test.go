@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/mpiv/mpiv/mpiv"
@@ -46,10 +48,12 @@ func TestAreaIsThatOfOneRank(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	defer func(args []string) { os.Args = args }(os.Args)
-	for arg, ok := range map[string]bool{"1000": true, "0": false, "many": false} {
-		os.Args = []string{"pi", arg}
-		if err := mpiv.Run(t.Context(), 3, mpiv.Options{}, run); (err == nil) != ok {
-			t.Errorf("pi %s: %v", arg, err)
+	for args, ok := range map[string]bool{"1000": true, "0": false, "many": false, "10 20": false} {
+		os.Args = append([]string{"pi"}, strings.Fields(args)...)
+		err := mpiv.Run(t.Context(), 3, mpiv.Options{}, run)
+		exit, usage := errors.AsType[*mpiv.ExitError](err)
+		if (err == nil) != ok || !ok && (!usage || exit.Code != 2) {
+			t.Errorf("pi %s: %v", args, err)
 		}
 	}
 }
