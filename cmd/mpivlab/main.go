@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 
 	"github.com/mpiv/mpiv/chaos/lab"
+	"github.com/mpiv/mpiv/internal/spelling"
 )
 
 // Exit codes of mpivlab itself; otherwise it exits as the command does.
@@ -53,6 +55,15 @@ func command(args []string) int {
 // verbs are what a running lab is asked to do.
 var verbs = []string{"show", "hostfile", "cut", "heal", "rate", "impair", "partition", "stop", "continue", "kill", "throttle", "cpu"}
 
+// misspelt is err, of a command that there is not, with what may have been meant by the first word.
+func misspelt(word string, err error) error {
+	nearest := spelling.Nearest(word, append([]string{"exec", "flood", "help"}, verbs...)...)
+	if nearest == "" || strings.HasPrefix(word, "-") {
+		return err
+	}
+	return fmt.Errorf("%w; did you mean mpivlab %s?", err, nearest)
+}
+
 func report(code int, err error) int {
 	fmt.Fprintf(os.Stderr, "mpivlab: %v\n", err)
 	return code
@@ -86,7 +97,10 @@ func run(args []string) int {
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	code, err := c.Relay()
 	if err != nil {
-		code = report(codeOf(err), err)
+		if code = codeOf(err); code == codeNotFound {
+			err = misspelt(args[0], err)
+		}
+		report(code, err)
 	}
 	if err := l.Close(); err != nil {
 		report(code, err)

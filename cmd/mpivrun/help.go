@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/mpiv/mpiv/internal/spelling"
 )
 
 // A form is one way to say a command.
@@ -49,6 +51,16 @@ func formsOf(command string) (all []form) {
 	return all
 }
 
+// nearestCommand is the command that may have been meant by word; empty if there is none like it.
+func nearestCommand(word string) string {
+	var names []string
+	for _, f := range forms {
+		first, _, _ := strings.Cut(f.words, " ")
+		names = append(names, strings.Split(first, "|")...)
+	}
+	return spelling.Nearest(word, names...)
+}
+
 // asksForHelp tells whether args, which follow a command, do.
 func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-help" || a == "-h" })
@@ -62,7 +74,11 @@ func help(w io.Writer, args []string) error {
 	}
 	all := formsOf(args[0])
 	if len(args) > 1 || all == nil {
-		return usage("mpivrun help takes one command, and there is none called %q: mpivrun help lists them", strings.Join(args, " "))
+		hint := ": mpivrun help lists them"
+		if nearest := nearestCommand(args[0]); len(args) == 1 && nearest != "" {
+			hint = "; did you mean " + nearest + "?"
+		}
+		return usage("mpivrun help takes one command, and there is none called %q%s", strings.Join(args, " "), hint)
 	}
 	printForms(w, all)
 	return nil

@@ -115,6 +115,17 @@ func guard() []string {
 	return []string{self, "guard"}
 }
 
+// misspelt is err, with the command that may have been meant by the first word of the command line where
+// that is a program that there is not.
+func misspelt(word string, err error) error {
+	ee, ok := errors.AsType[*exit.Error](err)
+	nearest := nearestCommand(word)
+	if _, here := os.Stat(word); !ok || ee.Code != exit.NotFound || nearest == "" || strings.HasPrefix(word, "-") || here == nil {
+		return err
+	}
+	return &exit.Error{Code: ee.Code, Err: fmt.Errorf("%w; did you mean mpivrun %s?", ee.Err, nearest)}
+}
+
 // launch is the run form.
 func launch(args []string, stdout, stderr *os.File) int {
 	r, err := parseRun(args)
@@ -169,7 +180,7 @@ func launch(args []string, stdout, stderr *os.File) int {
 
 	a, err := agent.Start(j)
 	if err != nil {
-		return report(stderr, err)
+		return report(stderr, misspelt(args[0], err))
 	}
 	ended := make(chan int)
 	go func() { ended <- a.Wait() }()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/spelling"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -473,42 +474,14 @@ func unknown(word, name string) error {
 	if digits := strings.TrimLeft(name, "ncp"); len(name) < 12 && digits != name && digits != "" && strings.Trim(digits, "0123456789") == "" {
 		return fmt.Errorf("there is no option %s; did you mean -n %s?", word, digits)
 	}
-	best, nearest := 3, ""
+	names := []string{"help", "version"}
 	for _, o := range options {
-		for _, n := range o.names {
-			if d := distance(name, n); len(n) > 2 && d < best {
-				best, nearest = d, n
-			}
-		}
+		names = append(names, o.names...)
 	}
-	if nearest != "" {
+	if nearest := spelling.Nearest(name, names...); nearest != "" {
 		return fmt.Errorf("there is no option %s; did you mean %s?", word, dashed(nearest))
 	}
 	return fmt.Errorf("there is no option %s; mpivrun help lists them", word)
-}
-
-// distance is how many letters to add, remove or change make b of a.
-func distance(a, b string) int {
-	if len(a) > len(b)+3 || len(b) > len(a)+3 {
-		return 4
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, last+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func number(v string, low, high int) (int, error) {

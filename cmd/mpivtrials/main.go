@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos/lab"
+	"github.com/mpiv/mpiv/internal/spelling"
 )
 
 // A trial is one experiment. run reports what it measured with desk.claim; its
@@ -250,11 +251,25 @@ func parseOptions(args []string) (o options, err error) {
 		}
 		i := slices.IndexFunc(trials, func(t trial) bool { return t.name == name })
 		if i < 0 {
+			if nearest := spelling.Nearest(name, trialNames()...); nearest != "" {
+				return o, fmt.Errorf("no trial is called %q; did you mean %s?", given, nearest)
+			}
 			return o, fmt.Errorf("no trial is called %q (options come before the trial; mpivtrials -h lists both)", given)
 		}
 		o.trials = append(o.trials, trials[i])
 	}
 	return o, nil
+}
+
+// trialNames is what trials are called that have names rather than numbers.
+func trialNames() []string {
+	names := []string{"all", "experiments"}
+	for _, t := range trials {
+		if !t.experiment {
+			names = append(names, t.name)
+		}
+	}
+	return names
 }
 
 // run does the trials one after the other, and tells whether all bars were kept.

@@ -107,6 +107,10 @@ func TestAWrongOptionIsSaidOnce(t *testing.T) {
 	defer r.Close()
 	stderr := os.Stderr
 	os.Stderr = w
+	_, misspelt := parseOptions([]string{"surive"})
+	require.ErrorContains(t, misspelt, `no trial is called "surive"; did you mean survive?`)
+	_, unknown := parseOptions([]string{"m12"})
+	require.ErrorContains(t, unknown, `no trial is called "m12" (options come before the trial`)
 	_, wrong := parseOptions([]string{"-no-such-option", "cuts"})
 	_, odd := parseOptions([]string{"-seed", "x", "cuts"})
 	os.Stderr = stderr
