@@ -246,7 +246,7 @@ func checkName(what, name string) error {
 		return fmt.Errorf("the name of a %s is missing", what)
 	}
 	if i := strings.IndexFunc(name, func(r rune) bool { return !plain(r) }); i >= 0 || len(name) > 255 {
-		return fmt.Errorf("%q is no name of a %s", name, what)
+		return fmt.Errorf("%q is no name of a %s: those are letters, digits, dots, dashes and underscores, 255 at most", name, what)
 	}
 	return nil
 }

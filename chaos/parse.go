@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A SyntaxError says where in a text a schedule makes no sense.
@@ -42,6 +43,9 @@ func Parse(text string) (Schedule, error) {
 			end = len(text) - offset
 		}
 		p := parser{text: text[offset : offset+end], offset: offset}
+		if i := oddByte(p.text); i >= 0 {
+			return nil, p.at(word{offset: i}, fmt.Errorf("the byte 0x%x is no UTF-8: names of hosts and networks are letters, digits, dots, dashes and underscores", p.text[i]))
+		}
 		p.split()
 		if len(p.words) > 0 {
 			item, err := p.item()
@@ -64,6 +68,18 @@ func Parse(text string) (Schedule, error) {
 		return nil, &SyntaxError{Err: fmt.Errorf("there are more than %d faults", most)}
 	}
 	return s, nil
+}
+
+// oddByte is where the first byte of text is that belongs to no character; -1 if all do.
+func oddByte(text string) int {
+	for i, r := range text {
+		if r == utf8.RuneError {
+			if _, n := utf8.DecodeRuneInString(text[i:]); n == 1 {
+				return i
+			}
+		}
+	}
+	return -1
 }
 
 // A parser reads one item.

@@ -416,7 +416,7 @@ func (r *run) parseOptions(p *program, args []string, first bool) ([]string, err
 			value, args = args[0], args[1:]
 		}
 		if err := o.set(r, p, value); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", dashed(o.names[0]), value, err)
+			return nil, fmt.Errorf("%s %s: %w", dashed(o.names[0]), printable(value), err)
 		}
 	}
 	return args, nil

@@ -58,6 +58,8 @@ func TestParseRunChaos(t *testing.T) {
 	require.Equal(t, []string{"--chaos", "kill 2@5s; move 2@6s", "--chaos-history", "h", "--", "prog"}, got.args())
 	_, err = parseRun([]string{"--chaos", "kill 2@5", "prog"})
 	require.ErrorContains(t, err, `--chaos kill 2@5: at character 8, in "kill 2@5": "5" is no time`)
+	_, err = parseRun([]string{"--chaos", "cut X\xff@5s", "prog"})
+	require.ErrorContains(t, err, `--chaos cut X`+"\ufffd"+`@5s: at character 6, in "cut X\xff@5s": the byte 0xff is no UTF-8`)
 }
 
 func TestParseRunRefuses(t *testing.T) {
