@@ -108,13 +108,33 @@ func ps(w io.Writer, args []string) error {
 	if asJSON {
 		return printJSON(w, all)
 	}
+	return psJobs(w, all)
+}
+
+// psJobs lists jobs.
+func psJobs(w io.Writer, all []jobStatus) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "JOB\tRANKS\tPROCESSES\tSTATE\tTIME\tPID\tPROGRAM")
 	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, len(s.Processes), s.State,
+		ended := 0
+		for _, p := range s.Processes {
+			if p.State == string(events.PhaseExited) {
+				ended++
+			}
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, livingText(len(s.Processes), ended), s.State,
 			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
 	}
 	return t.Flush()
+}
+
+// livingText is how many of n processes live, and how many have ended: "4", "4, 1 ended".
+func livingText(n, ended int) string {
+	text := fmt.Sprint(n - ended)
+	if ended > 0 {
+		text += fmt.Sprintf(", %d ended", ended)
+	}
+	return text
 }
 
 // askAll is how jobs are, but for those that end meanwhile. They are asked at once: one that

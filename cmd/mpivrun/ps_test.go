@@ -52,6 +52,18 @@ func TestPsShowsProcessesWithoutRanks(t *testing.T) {
 `, b.String())
 }
 
+// Processes that have ended are no longer counted among those that there are.
+func TestPsCountsProcessesThatLive(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, psJobs(&b, []jobStatus{statusOf(vacated(), false), statusOf(withSpares(), false)}))
+	require.Regexp(t, `(?m)^JOB +RANKS +PROCESSES +STATE`, b.String())
+	require.Regexp(t, `(?m)^halo-\d+ +4 +4 +running`, b.String())
+	require.Regexp(t, `(?m)^halo-\d+ +4 +3, 1 ended +running`, b.String())
+
+	v := screen{page: pageHosts, width: 100, height: 20}
+	require.Regexp(t, `(?m)^b\.example\.org +\S+ +\d+ +0, 1 ended `, strings.Join(v.hosts(withSpares()), "\n"))
+}
+
 func TestLinksOfProcessesWithoutRanks(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, psLinks(&b, vacated(), nil))

@@ -362,15 +362,18 @@ func (v screen) hosts(s *events.State) []string {
 		}
 		var sum events.Rate
 		known := false
-		on := s.On(h.Name)
+		on, ended := s.On(h.Name), 0
 		for _, p := range on {
+			if p.Phase == events.PhaseExited {
+				ended++
+			}
 			ranks += len(p.Ranks)
 			refused += p.Refused
 			if r, ok := p.Rate(); ok {
 				sum, known = sum.Add(r), true
 			}
 		}
-		cells := []string{hostText(h.Name), is, fmt.Sprint(h.Agent.Cores), fmt.Sprint(len(on)), fmt.Sprint(ranks), "-", "-", "-", fmt.Sprint(refused)}
+		cells := []string{hostText(h.Name), is, fmt.Sprint(h.Agent.Cores), livingText(len(on), ended), fmt.Sprint(ranks), "-", "-", "-", fmt.Sprint(refused)}
 		if known {
 			copy(cells[5:], []string{amount(sum.SentMessages), ofBytes(sum.SentBytes), ofBytes(sum.ReceivedBytes)})
 		}
