@@ -17,6 +17,7 @@ type prologue struct {
 	notes    map[noteKey][]byte
 	calls    map[noteKey]uint32 // how often there was one, whose call is 0
 	recalled bool               // notes are those of an earlier life
+	under    int                // communicators that are being made: what was sent for them is not in sent yet
 	sent     uint64             // messages that were sent for them, at least
 }
 
@@ -47,6 +48,9 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	key := p.keyLocked(noteKey{context: s.m.Context, number: s.m.Tag, what: what})
 	was, known := p.notes[key]
 	recalled := p.recalled
+	if !recalled {
+		p.under++
+	}
 	p.mu.Unlock()
 	switch {
 	case recalled && known:
@@ -60,6 +64,7 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent += after - before
+	p.under--
 	if err == nil {
 		if p.notes == nil {
 			p.notes = make(map[noteKey][]byte)

@@ -88,6 +88,7 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 				end(life, world, err)
 			}()
 			life.Record(&world.state.recorder)
+			life.Consult(world.state.state.barred)
 			labelled(ctx, life.Rank, func(ctx context.Context) { err = runRank(ctx, world, run) })
 			returned = true
 		}()

@@ -199,6 +199,21 @@ func (s *State) fail(op string, err error) error {
 	return &RankError{Op: op, Comm: s.c.Name(), Rank: s.c.rank, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err}
 }
 
+// barred is why the rank will reach no safe point; nil: it may. Any goroutine may ask.
+func (s *State) barred() error {
+	rs := s.c.state
+	if rs.life == nil || rs.life.From != nil || s.restored.Load() {
+		return nil
+	}
+	sent, p := sentBy(s.c), &rs.prologue
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.under > 0 || sent <= p.sent {
+		return nil // it makes its communicators, or has not come to anything
+	}
+	return errors.New("its program has sent messages without calling State.Restore before, and so has no safe points")
+}
+
 // sentBy is how many messages the rank of c has sent.
 func sentBy(c *Comm) (n uint64) {
 	sent, _, _ := c.box.Counts()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/agree"
+	"github.com/mpiv/mpiv/internal/process"
 )
 
 func TestWrongUsesOfAState(t *testing.T) {
@@ -254,4 +255,55 @@ func TestSafePointAfterAMessageWasReceived(t *testing.T) {
 		}
 		return c.State().SafePoint(ctx)
 	})
+}
+
+// A rank that sends messages before it calls Restore reaches no safe point: who would move it can know. Those
+// that make communicators are none.
+func TestWhoSendsWithoutRestoreIsBarred(t *testing.T) {
+	restores := func(t *testing.T, restore bool) {
+		runWorld(t, 3, func(ctx context.Context, c *Comm) error {
+			state := c.State()
+			c.state.life = &process.Life{Rank: c.box.Rank(), Box: c.box}
+			looked, stop, wrong := make(chan struct{}), make(chan struct{}), error(nil)
+			go func() { // as who would move it does, at any time
+				defer close(looked)
+				for wrong == nil {
+					wrong = state.barred()
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			}()
+			for range 50 {
+				part, err := Split(ctx, c, c.Rank()%2, 0)
+				if err != nil {
+					return err
+				}
+				if _, err := Dup(ctx, part); err != nil {
+					return err
+				}
+			}
+			close(stop)
+			<-looked
+			if wrong != nil {
+				return fmt.Errorf("barred() = %w while communicators are made", wrong)
+			}
+			if restore {
+				if err := state.Restore(ctx); err != nil {
+					return err
+				}
+			}
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+			if err := state.barred(); (err == nil) != restore {
+				return fmt.Errorf("barred() = %v after a Barrier, Restore called: %v", err, restore)
+			}
+			return nil
+		})
+	}
+	t.Run("without Restore", func(t *testing.T) { restores(t, false) })
+	t.Run("with it", func(t *testing.T) { restores(t, true) })
 }

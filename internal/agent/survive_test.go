@@ -614,12 +614,16 @@ func TestMovesThatCannotBe(t *testing.T) {
 		{"no spare", "moves", "turns", 0, 1, "there is no spare process: start the job with --spares"},
 		{"no such rank", "moves", "turns", 1, 3, "there is no rank 3"},
 		{"not at level none", "none", "turns", 0, 1, "the job runs with --survive none: its ranks cannot be moved"},
+		{"no State", "moves", "turns without a State", 1, 1, "rank 1 stays where it is: its program has sent messages without calling State.Restore before"},
+		{"no State, where processes may die", "crashes", "turns without a State", 1, 2, "rank 2 stays where it is: its program has sent messages without"},
 		{"no safe point", "moves", "turns without safe points", 1, 1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := try(t, 3, c.spares, c.survive, c.do)
 			if c.says != "" {
+				began := time.Now()
 				require.ErrorContains(t, tr.moveRank(c.rank), c.says)
+				require.Less(t, time.Since(began), movePatience/2)
 				tr.endsWell()
 				return
 			}

@@ -47,6 +47,7 @@ type Life struct {
 	outlives atomic.Uint64            // the last snapshot of this life that is covered
 
 	recorder *atomic.Pointer[trace.Rank] // guarded by p.mu; nil before Record
+	barred   func() error                // guarded by p.mu; nil before Consult
 
 	mu      sync.Mutex     // guards what follows
 	pace    pace           // at level "crashes"
@@ -389,14 +390,53 @@ func (p *Process) depart(m control.Depart) {
 	l.depart.Store(&m)
 	l.due.Store(true)
 	p.moves.herald(m.To)
-	p.finished.Go(func() { // a rank that reaches no safe point in time stays
-		select {
-		case <-time.After(m.Patience):
-			if l.depart.CompareAndSwap(&m, nil) {
-				l.due.Store(true) // to end what goes ahead
-				p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: fmt.Sprintf("it reached no safe point within %v", m.Patience)}})
-			}
-		case <-p.stopped:
+	p.finished.Go(func() { p.awaitLeave(l, &m) })
+}
+
+// awaitLeave has l's rank stay if it reaches no safe point in time, or can reach none.
+func (p *Process) awaitLeave(l *Life, m *control.Depart) {
+	late, look := time.After(m.Patience), time.NewTicker(barredLook)
+	defer look.Stop()
+	reason := ""
+	for reason == "" && l.depart.Load() == m {
+		if err := l.whyBarred(); err != nil {
+			reason = err.Error()
+			continue
 		}
-	})
+		select {
+		case <-look.C:
+		case <-late:
+			reason = fmt.Sprintf("it reached no safe point within %v", m.Patience)
+		case <-p.stopped:
+			return
+		}
+	}
+	if reason != "" && l.depart.CompareAndSwap(m, nil) {
+		l.due.Store(true) // to end what goes ahead
+		p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: reason}})
+	}
+}
+
+// barredLook is how often it is looked whether a rank that shall leave can reach a safe point.
+const barredLook = 200 * time.Millisecond
+
+// Consult has barred asked, from any goroutine, why l's rank can reach no safe point; nil: it may.
+func (l *Life) Consult(barred func() error) {
+	if l.p == nil {
+		return
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	l.barred = barred
+}
+
+// whyBarred is what who was given to Consult says.
+func (l *Life) whyBarred() error {
+	l.p.mu.Lock()
+	barred := l.barred
+	l.p.mu.Unlock()
+	if barred == nil {
+		return nil
+	}
+	return barred()
 }
