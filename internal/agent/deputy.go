@@ -116,15 +116,20 @@ func (d *deputy) join() error {
 		if err := d.begin(); err != nil {
 			return err
 		}
-	} else if d.identity, err = d.boot.Credentials.Open(); err != nil {
-		return err
+	} else {
+		if d.identity, err = d.boot.Credentials.Open(); err != nil {
+			return err
+		}
+		d.office.init(d)
 	}
 	d.books.outlive = d.boot.Outlive
-	d.office.init(d)
 	if d.boot.Crashes && d.copies == nil {
 		if d.copies, err = buddy.Listen(d.identity, d.say); err != nil {
 			return err
 		}
+	}
+	if d.boot.Outlive {
+		d.copies.Handle(control.ProtocolAwait, d.office.await)
 	}
 	l, err := d.dial(ctx)
 	if err == nil {

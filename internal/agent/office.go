@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
+	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/replica"
@@ -35,6 +37,7 @@ type office struct {
 	hosts   map[int]string   // by process
 	replica *replica.Replica // nil: this agent does not vote
 	agent   *Agent           // nil: the head is not here
+	sits    chan struct{}    // closed when the head is here, or another one
 	draft   *ledger.State    // that of the first head, if that led no more before others had it; nil: there is none
 	closed  bool
 
@@ -45,6 +48,7 @@ type office struct {
 func (s *office) init(d *deputy) {
 	s.d = d
 	s.voters = d.boot.Voters
+	s.sits = make(chan struct{})
 	s.ctx, s.stop = context.WithCancel(context.Background())
 }
 
@@ -98,6 +102,8 @@ func (s *office) sit(a *Agent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agent = a
+	close(s.sits)
+	s.sits = make(chan struct{})
 	s.wg.Go(func() {
 		<-a.ended
 		if a.deposed == nil {
@@ -302,7 +308,7 @@ func (s *office) ask(l *line) {
 	s.wg.Go(func() {
 		ctx, stop := context.WithTimeout(s.ctx, s.d.boot.Silence)
 		defer stop()
-		if other, _ := s.try(ctx, head, l.term); other != nil {
+		if other, _ := s.try(ctx, control.ProtocolHead, head, l.term); other != nil {
 			other.conn.Close()
 			l.conn.Answered.Set(time.Now())
 		}
@@ -315,7 +321,7 @@ func (s *office) bears(l *line) bool {
 	if !s.d.boot.Outlive {
 		return true
 	}
-	s.elected = s.find(l.term+1, s.quick())
+	s.elected = s.find(control.ProtocolHead, l.term+1, s.quick())
 	return s.elected == nil && l.conn.Heard() < s.d.boot.Silence+2*reachedAgain
 }
 
@@ -328,7 +334,7 @@ func (s *office) next() *line {
 	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); patience = min(2*patience, 3*s.quick()) {
 		l := s.elected
 		if s.elected = nil; l == nil {
-			l = s.find(s.term, patience)
+			l = s.find(control.ProtocolAwait, s.term, patience)
 		}
 		if l != nil {
 			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.Hearsay()) == nil {
@@ -351,9 +357,10 @@ func (s *office) next() *line {
 // answer, and another may be elected meanwhile; those that are slow are asked for longer later.
 func (s *office) quick() time.Duration { return max(s.d.boot.Silence/3, 100*time.Millisecond) }
 
-// find asks all voters which of them is the head, of that term at least; nil: none, for now. If most
-// of them refuse this agent, it was declared dead, and has nothing to look for.
-func (s *office) find(term uint64, patience time.Duration) *line {
+// find asks all voters which of them is the head, of that term at least; nil: none, for now. By
+// ProtocolAwait those that are not may yet become it. If most of them refuse this agent, it was declared
+// dead, and has nothing to look for.
+func (s *office) find(protocol string, term uint64, patience time.Duration) *line {
 	s.mu.Lock()
 	voters := slices.Clone(s.voters)
 	s.mu.Unlock()
@@ -366,7 +373,7 @@ func (s *office) find(term uint64, patience time.Duration) *line {
 	found := make(chan answer)
 	for _, v := range voters {
 		s.wg.Go(func() {
-			l, err := s.try(ctx, v, term)
+			l, err := s.try(ctx, protocol, v, term)
 			select {
 			case found <- answer{l, err}:
 			case <-ctx.Done():
@@ -386,15 +393,47 @@ func (s *office) find(term uint64, patience time.Duration) *line {
 			if errors.Is(a.err, errRefused) {
 				refused++
 			}
+			if refused > len(voters)/2 {
+				s.without()
+				return nil
+			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	if refused > len(voters)/2 {
-		s.without()
-	}
 	return nil
 }
+
+// await serves an agent that looks for the head: once that is here, or after a while not at all. When the head
+// is lost, all agents ask all voters until another is elected. Were they told at once that it is not here, they
+// would have to ask so often, to come soon, that the voters did nothing but shake hands.
+func (s *office) await(c *tls.Conn, from identity.Name) {
+	end := time.After(awaitTime)
+	for {
+		s.mu.Lock()
+		a, sits := s.agent, s.sits
+		s.mu.Unlock()
+		if a != nil {
+			select {
+			case <-a.ended: // it was the head
+			default:
+				a.head.enter(c, from)
+				return
+			}
+		}
+		select {
+		case <-sits:
+		case <-end:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitTime is how long an agent may wait for the head where it is not, before it asks all voters again: the
+// head may be elsewhere, and not have been reached.
+const awaitTime = 500 * time.Millisecond
 
 // errNoHead: a voter is not the head; errRefused: it does not take this agent for one of the job's.
 var (
@@ -403,8 +442,8 @@ var (
 )
 
 // try connects to a voter, which is the head of that term, or a later one.
-func (s *office) try(ctx context.Context, v control.Voter, term uint64) (*line, error) {
-	c, err := door.Reach(ctx, s.d.identity, control.ProtocolHead, v)
+func (s *office) try(ctx context.Context, protocol string, v control.Voter, term uint64) (*line, error) {
+	c, err := door.Reach(ctx, s.d.identity, protocol, v)
 	if err != nil {
 		return nil, err
 	}

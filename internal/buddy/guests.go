@@ -112,7 +112,7 @@ func (k *Keeper) greet(c net.Conn) (*tls.Conn, error) {
 	socket.Persist(c)
 	c.SetDeadline(time.Now().Add(door.ShakeTime))
 	config := k.identity.TLS()
-	config.NextProtos = []string{control.ProtocolHead, control.ProtocolRaft, control.ProtocolFront, control.ProtocolAlive}
+	config.NextProtos = []string{control.ProtocolHead, control.ProtocolAwait, control.ProtocolRaft, control.ProtocolFront, control.ProtocolAlive}
 	conn := tls.Server(c, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, err

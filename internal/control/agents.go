@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 9
+const AgentVersion = 10
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -310,6 +310,7 @@ func Beat(silence time.Duration) time.Duration {
 // names. What has none is copies of snapshots.
 const (
 	ProtocolHead  = "mpiv/head"  // an agent, to the head
+	ProtocolAwait = "mpiv/await" // the same, to a voter that may soon be it
 	ProtocolRaft  = "mpiv/raft"  // between voters
 	ProtocolFront = "mpiv/front" // who shows the job to a user, to the head
 	ProtocolAlive = "mpiv/alive" // the head, to an agent of which it has not heard for a while: nothing is said

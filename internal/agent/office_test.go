@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/identity"
+)
+
+// Who asks for the head where it is not is served when it is, and not by one that was; in the end he is
+// sent away, to ask elsewhere.
+func TestWhoLooksForTheHeadWaitsAWhile(t *testing.T) {
+	nobody := identity.Name{Role: identity.Agent} // the head sends him away at once
+	begun := func() *office {
+		s := new(office)
+		s.init(&deputy{boot: control.Boot{Outlive: true}})
+		return s
+	}
+	waited := func(s *office) time.Duration {
+		since := time.Now()
+		s.await(nil, nobody)
+		return time.Since(since)
+	}
+	former := &Agent{head: new(head), ended: make(chan struct{}), deposed: errNoHead}
+	close(former.ended)
+	for name, c := range map[string]struct {
+		do   func(s *office)
+		want time.Duration
+	}{
+		"it is elsewhere": {func(*office) {}, awaitTime},
+		"it is here":      {func(s *office) { s.sit(&Agent{head: new(head), ended: make(chan struct{})}) }, 0},
+		"it was here":     {func(s *office) { s.sit(former) }, awaitTime},
+		"it comes": {func(s *office) {
+			time.AfterFunc(awaitTime/2, func() { s.sit(&Agent{head: new(head), ended: make(chan struct{})}) })
+		}, awaitTime / 2},
+		"one that was comes": {func(s *office) { time.AfterFunc(awaitTime/2, func() { s.sit(former) }) }, awaitTime},
+		"the job ends":       {func(s *office) { time.AfterFunc(awaitTime/2, s.stop) }, awaitTime / 2},
+		"it comes back": {func(s *office) {
+			s.sit(former)
+			time.AfterFunc(awaitTime/2, func() { s.sit(&Agent{head: new(head), ended: make(chan struct{})}) })
+		}, awaitTime / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := begun()
+				c.do(s)
+				require.Equal(t, c.want, waited(s))
+				s.mu.Lock()
+				a := s.agent
+				s.mu.Unlock()
+				if a != nil && a != former {
+					close(a.ended)
+				}
+				s.wg.Wait()
+			})
+		})
+	}
+}
