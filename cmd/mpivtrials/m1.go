@@ -23,9 +23,9 @@ var copySavings = map[int]float64{0: 17, 60: 16}
 // order to empty the host at the instant at which the copy begins. Ranks are moved alive: without
 // copies of snapshots the application has the network for itself.
 func m1(ctx context.Context, d *desk) error {
-	percents, copies, before, after := d.percent, d.copies, 6*time.Second, 15*time.Second
-	if d.short {
-		percents, copies, before, after = d.percent[:1], d.copies[:1], 2*time.Second, 8*time.Second
+	percents, copies, before, after, size := d.percent, d.copies, 6*time.Second, 15*time.Second, int64(copyBytes)
+	if d.short { // what one stream gets of a link is chance, and may be too little for seconds: it goes on until ranks have left
+		percents, copies, before, after, size = d.percent[:1], d.copies[:1], 2*time.Second, 8*time.Second, 5*copyBytes
 	}
 	on := []string{"--survive", "moves", "--spares", "4"}
 	var rows [][]string
@@ -37,7 +37,7 @@ func m1(ctx context.Context, d *desk) error {
 					from, to = to, from
 				}
 				began := time.Now()
-				c, err := s.copy(ctx, from, to, copyBytes)
+				c, err := s.copy(ctx, from, to, size)
 				if err != nil {
 					return began, nil, err
 				}

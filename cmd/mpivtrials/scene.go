@@ -120,7 +120,7 @@ func (p *play) aftermath(ctx context.Context, zero time.Time, after time.Duratio
 	if !p.untimed {
 		return p.hold(ctx, after)
 	}
-	for time.Since(zero) < patience {
+	for time.Since(zero) < 3*patience {
 		left, arrived := p.moved(zero)
 		if len(left) > 0 && len(arrived) >= len(left) && time.Since(arrived[len(arrived)-1].Time) > 3*time.Second {
 			return nil
