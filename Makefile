@@ -28,9 +28,9 @@ check: ## vet, format, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	GOGC=400 $(staticcheck) ./...
 
-# The race detector need not look into the arithmetic of ciphers, a third of what agents take
-# that begin; nor unmap what it knows of each slice of 16 kB that is made, which takes more than
-# all else where a page costs much; nor wait a second at the end of each process.
+# The race detector need not look into the arithmetic of ciphers, which costs each handshake of
+# agents many times as much; nor unmap what it knows of each slice of 16 kB that is made, which
+# the kernel then makes anew page by page; nor wait a second at the end of each process.
 race = -race -gcflags='crypto/internal/fips140/...=-race=0'
 race_test = GORACE="clear_shadow_mmap_threshold=4194304 atexit_sleep_ms=100" $(GO) test $(race)
 
