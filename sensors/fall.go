@@ -39,32 +39,43 @@ type depth struct {
 // observe takes a reading that is short by so much, in natural logarithms, of the line.
 // Negative: it is above. It returns the sum that says most.
 func (f *fall) observe(r Reading, short, spread float64) depth {
-	weight := float64(r.Busy) / float64(unit)
-	most := f.alarm * float64(r.Busy) / float64(f.least)
 	best := 0
 	for i := range f.depths {
-		d := &f.depths[i]
-		gain := weight * depths[i] / (spread * spread) * (short - depths[i]/2)
-		gain = max(-most, min(gain, most))
-		if d.sum == 0 {
-			if gain <= 0 {
-				continue
-			}
-			*d = depth{since: r.At.Add(-r.Over)}
-		}
-		d.sum = min(d.sum+gain, 2*f.alarm)
-		if d.sum <= 0 {
-			*d = depth{}
-			continue
-		}
-		d.readings++
-		d.busy += r.Busy
-		d.bytes += float64(r.Bytes)
-		if d.sum > f.depths[best].sum {
+		f.add(i, r, depths[i]*(short-depths[i]/2), spread)
+		if f.depths[i].sum > f.depths[best].sum {
 			best = i
 		}
 	}
 	return f.depths[best]
+}
+
+// expected is observe of a fall whose depth is known, to as much below the line as it was above: there is one sum,
+// which is no more than most afterwards.
+func (f *fall) expected(r Reading, short, deep, spread, most float64) depth {
+	f.add(0, r, deep*short, spread)
+	f.depths[0].sum = min(f.depths[0].sum, most)
+	return f.depths[0]
+}
+
+// add adds to a sum what a reading of weight and spread 1 would.
+func (f *fall) add(i int, r Reading, gain, spread float64) {
+	most := f.alarm * float64(r.Busy) / float64(f.least)
+	gain *= float64(r.Busy) / float64(unit) / (spread * spread)
+	gain = max(-most, min(gain, most))
+	d := &f.depths[i]
+	if d.sum == 0 {
+		if gain <= 0 {
+			return
+		}
+		*d = depth{since: r.At.Add(-r.Over)}
+	}
+	if d.sum = min(d.sum+gain, 2*f.alarm); d.sum <= 0 {
+		*d = depth{}
+		return
+	}
+	d.readings++
+	d.busy += r.Busy
+	d.bytes += float64(r.Bytes)
 }
 
 // most is the sum that says most.

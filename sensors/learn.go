@@ -166,7 +166,7 @@ func (l *watched) ripen(r Reading) {
 // follow keeps the noise and lets the promise drift while a link does well. A link that
 // delivers more than twice its promise, sustained, was learned in a bad moment: it is
 // learned anew, and nothing is promised until then.
-func (w *Watch) follow(k key, l *watched, r Reading, shared bool) {
+func (w *Watch) follow(k key, l *watched, r Reading, others float64) {
 	p := &l.promise
 	over := r.rate() - math.Log(p.Rate)
 	if !r.Limited && over < 0 {
@@ -181,7 +181,7 @@ func (w *Watch) follow(k key, l *watched, r Reading, shared bool) {
 		*p = Promise{Link: p.Link, Size: p.Size}
 		return
 	}
-	if l.fall.most() > followMost || shared && l.share.most() > followMost {
+	if l.fall.most() > followMost || others >= foreignHeld && over < 0 {
 		l.young = l.young[:0]
 		return
 	}

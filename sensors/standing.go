@@ -32,7 +32,7 @@ func (w *Watch) Standings(now time.Time) (all []Standing) {
 		}
 		if l.promise.Rate > 0 {
 			s.Least = w.least(l)
-			if w.shared(l, now) {
+			if w.others(l, now) >= foreignPart {
 				s.Least = max(s.Least, foreignLeast*l.promise.Rate)
 			}
 		}

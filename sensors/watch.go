@@ -80,6 +80,7 @@ const (
 	hostFresh    = 3 * time.Second
 	foreignPart  = 0.25 // of what is promised, in traffic of others
 	foreignLeast = 0.8  // what is then tolerated of it
+	foreignHeld  = 0.1  // beside so much of it nothing less is learned
 	notesMost    = 256  // notes kept; older ones go
 )
 
@@ -228,8 +229,8 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		return Breach{}, false
 	}
 	l.see(r)
-	shared := w.shared(l, r.At)
-	changed := l.judge(r, w.least(l), shared)
+	others := w.others(l, r.At)
+	changed := l.judge(r, w.least(l), others)
 	if l.broken || changed {
 		l.breach.Evidence = w.evidence(l, r)
 	}
@@ -238,7 +239,7 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 	case l.promise.Rate == 0:
 		w.learn(k, l, r)
 	default:
-		w.follow(k, l, r, shared)
+		w.follow(k, l, r, others)
 	}
 	if changed && l.broken && w.o.Mode == Learn {
 		w.note(r.At, Held, k, l.breach.String())
@@ -292,9 +293,12 @@ func (w *Watch) least(l *watched) float64 {
 	return p.Rate * w.o.Tolerate * math.Exp(max(stray, -wanderWide*p.Wander))
 }
 
-// shared tells whether others have begun to use the same end of a link: then a smaller fall
-// will do, for it has a cause.
-func (w *Watch) shared(l *watched, now time.Time) bool {
+// others is what others have begun to send over the same end of a link, as a part of what it promises: then a
+// smaller fall will do, for it has a cause.
+func (w *Watch) others(l *watched, now time.Time) float64 {
+	if l.byHand || l.promise.Rate == 0 {
+		return 0
+	}
 	foreign := 0.
 	if h := w.fresh(l.promise.Link.From, now); h != nil {
 		foreign = h.out.more()
@@ -302,7 +306,7 @@ func (w *Watch) shared(l *watched, now time.Time) bool {
 	if h := w.fresh(l.promise.Link.To, now); h != nil {
 		foreign = max(foreign, h.in.more())
 	}
-	return !l.byHand && foreign >= foreignPart*l.promise.Rate && foreign > 0
+	return foreign / l.promise.Rate
 }
 
 // rate is what r says was delivered, as a logarithm; of nothing a very small one.
@@ -336,8 +340,8 @@ func (l *watched) see(r Reading) {
 }
 
 // judge takes a reading, and tells whether a breach began or ended. Of a link without a
-// promise only hangs are known, once it has delivered. Shared: others use the link.
-func (l *watched) judge(r Reading, least float64, shared bool) bool {
+// promise only hangs are known, once it has delivered. Others take that part of what was promised.
+func (l *watched) judge(r Reading, least, others float64) bool {
 	const far = 5 // logarithms, whatever the line is
 	if l.broken && !l.byHand && l.promise.Rate > 0 {
 		least = l.breach.Least
@@ -363,8 +367,12 @@ func (l *watched) judge(r Reading, least float64, shared bool) bool {
 	spread := l.noise.spread()
 	d := l.fall.observe(r, short, spread)
 	if l.promise.Rate > 0 && !l.byHand && r.Limited {
-		line := foreignLeast * l.promise.Rate
-		if s := l.share.observe(r, math.Log(line)-r.rate(), spread); shared && !l.broken && s.sum > d.sum {
+		// What they take is what it will have fallen by. While they are not seen there is half of the evidence at most.
+		line, deep, most := foreignLeast*l.promise.Rate, depths[0], float64(breachAlarm)/2
+		if others >= foreignHeld {
+			deep, most = max(deep, min(-math.Log1p(-min(others, foreignLeast)), depths[2])), 2*breachAlarm
+		}
+		if s := l.share.expected(r, math.Log(line)-r.rate(), deep, spread, most); others >= foreignPart && !l.broken && s.sum > d.sum {
 			d, least = s, line
 		}
 	}

@@ -413,6 +413,27 @@ func TestTrafficOfOthersExplainsASmallerFall(t *testing.T) {
 	}
 }
 
+// A copy that gets but a third of a link, which has just been learned, is seen as soon as its traffic is: what is
+// promised does not follow the fall meanwhile. What others send is a mean of the last 0.8 s.
+func TestACopyThatGetsAThird(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	learned := []float64{11, 11.4, 10.2, 11, 11.7, 11.6, 7.5, 11.8, 11, 11.5, 11.7, 11.7}
+	for _, rate := range learned {
+		f.watch.Host("X", HostState{At: f.now})
+		f.each(2, over(there, rate*1e6))
+	}
+	require.Len(t, f.watch.Contract().Promises, 1)
+	promised := f.watch.Contract().Promises[0].Rate
+	fell := f.now
+	for i := range 15 {
+		f.watch.Host("X", HostState{At: f.now, ForeignOut: min(float64(i)/4, 1) * 3.8e6})
+		f.each(2, over(there, 7.6e6))
+	}
+	require.Len(t, f.began, 1)
+	require.Less(t, f.began[0].At.Sub(fell), 1500*time.Millisecond)
+	require.InEpsilon(t, promised, f.began[0].Promised, 0.07)
+}
+
 // A moment in which traffic of the job is taken for that of others makes no breach.
 func TestAMomentOfTrafficOfOthers(t *testing.T) {
 	f := newFeed(t, WatchOptions{Mode: Enforce})
