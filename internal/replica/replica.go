@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ type Replica struct {
 	in       chan net.Conn
 	ctx      context.Context
 	stop     context.CancelFunc
-	done     chan struct{} // closed when impatient has ended
+	own      sync.WaitGroup // of its goroutines
 
 	mu     sync.Mutex // guards what follows
 	state  ledger.State
@@ -81,7 +82,7 @@ type Config struct {
 
 // Join takes part from now on, until Close.
 func Join(cfg Config) (*Replica, error) {
-	r := &Replica{agent: cfg.Agent, identity: cfg.Identity, in: make(chan net.Conn), voters: cfg.Voters, done: make(chan struct{})}
+	r := &Replica{agent: cfg.Agent, identity: cfg.Identity, in: make(chan net.Conn), voters: cfg.Voters}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	at := slices.IndexFunc(cfg.Voters, func(v control.Voter) bool { return v.Agent == cfg.Agent })
 	if at < 0 {
@@ -100,7 +101,8 @@ func Join(cfg Config) (*Replica, error) {
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	r.trans = &speech{ear: cfg.Ear, silence: silence, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	asked := make(chan raft.RPC)
+	r.trans = &speech{ear: cfg.Ear, silence: silence, asked: asked, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer{r, voterAddress(cfg.Voters[at])}, MaxPool: 2, Timeout: max(silence, agreeTime), Logger: hclog.NewNullLogger(),
 		MaxRPCsInFlight: 1, // no pipelines: one whose answers end keeps who sends into it, and Shutdown, for ever
 	})}
@@ -122,9 +124,20 @@ func Join(cfg Config) (*Replica, error) {
 		r.stop()
 		return nil, err
 	}
-	go r.impatient(silence)
+	b := &ballot{in: r.trans.NetworkTransport.Consumer(), out: asked, raft: r.raft, last: func() position { return end(logs) }, silence: silence, over: r.ctx.Done()}
+	r.own.Go(b.run)
+	r.own.Go(func() { r.impatient(silence) })
 	cfg.Port.Handle(control.ProtocolRaft, r.serve)
 	return r, nil
+}
+
+// end is where a log ends; after all others if that is not known, as after a snapshot.
+func end(logs raft.LogStore) position {
+	var l raft.Log
+	if at, err := logs.LastIndex(); err != nil || logs.GetLog(at, &l) != nil {
+		return position{term: math.MaxUint64}
+	}
+	return position{l.Term, l.Index}
 }
 
 // aLittle is how much longer than the silence raft waits by itself.
@@ -136,7 +149,6 @@ const aLittle = time.Millisecond
 // given a shorter time to wait. So here the voters look in turn, and the last that is
 // needed is elected: were two to ask at the same time, neither might be, for a silence or two.
 func (r *Replica) impatient(silence time.Duration) {
-	defer close(r.done)
 	clock := time.NewTimer(silence)
 	defer clock.Stop()
 	for {
@@ -247,7 +259,7 @@ func (r *Replica) Revise(voters []control.Voter) {
 // Close leaves, without a word to the others. It waits.
 func (r *Replica) Close() {
 	r.stop()
-	<-r.done
+	r.own.Wait()
 	r.raft.Shutdown().Error()
 	r.trans.Close()
 }

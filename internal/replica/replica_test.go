@@ -21,6 +21,36 @@ type port struct {
 	net.Listener
 	own *identity.Identity
 	wg  *sync.WaitGroup
+	not *refused
+}
+
+// refused is whom a port does not listen to from now on.
+type refused struct {
+	mu    sync.Mutex
+	agent int
+	conns map[*tls.Conn]int // from whom
+}
+
+// refuse ends what there is of an agent, too.
+func (r *refused) refuse(agent int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agent = agent
+	for c, from := range r.conns {
+		if from == agent {
+			c.NetConn().Close()
+		}
+	}
+}
+
+func (r *refused) admits(c *tls.Conn, from int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agent == from {
+		return false
+	}
+	r.conns[c] = from
+	return true
 }
 
 func (p port) Handle(protocol string, f func(c *tls.Conn, from identity.Name)) {
@@ -38,7 +68,7 @@ func (p port) Handle(protocol string, f func(c *tls.Conn, from identity.Name)) {
 				if c.Handshake() != nil {
 					return
 				}
-				if name, err := p.own.Verify(c.ConnectionState().PeerCertificates[0]); err == nil {
+				if name, err := p.own.Verify(c.ConnectionState().PeerCertificates[0]); err == nil && p.not.admits(c, name.Index) {
 					f(c, name)
 				}
 			})
@@ -50,9 +80,13 @@ const silence = 500 * time.Millisecond
 
 // voters is replicas of agents 1 to n, of which the first has begun.
 func voters(t *testing.T, n int) []*Replica {
+	rs, _ := votersAt(t, n)
+	return rs
+}
+
+func votersAt(t *testing.T, n int) (rs []*Replica, ports []port) {
 	authority, err := identity.NewAuthority("job")
 	require.NoError(t, err)
-	var ports []port
 	var all []control.Voter
 	for i := range n {
 		own, err := authority.Issue(identity.Agent, i+1, 1)
@@ -61,7 +95,7 @@ func voters(t *testing.T, n int) []*Replica {
 		require.NoError(t, err)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		p := port{l, id, new(sync.WaitGroup)}
+		p := port{l, id, new(sync.WaitGroup), &refused{conns: map[*tls.Conn]int{}}}
 		t.Cleanup(func() { // when no replica is left
 			l.Close()
 			p.wg.Wait()
@@ -69,14 +103,13 @@ func voters(t *testing.T, n int) []*Replica {
 		ports = append(ports, p)
 		all = append(all, control.Voter{Agent: i + 1, Addrs: []string{l.Addr().String()}})
 	}
-	var rs []*Replica
 	for i, p := range ports {
 		r, err := Join(Config{Agent: i + 1, Identity: p.own, Port: p, Ear: func(int) *patient.Conn { return nil }, Voters: all, Silence: silence, First: i == 0})
 		require.NoError(t, err)
 		t.Cleanup(r.Close)
 		rs = append(rs, r)
 	}
-	return rs
+	return rs, ports
 }
 
 // leader is the one of rs that leads, as soon as there is one.
@@ -146,6 +179,28 @@ func TestVotersHaveOneLedger(t *testing.T) {
 	for _, r := range others {
 		require.Eventually(t, func() bool { return r.Ledger().Started }, 20*time.Second, time.Millisecond)
 	}
+}
+
+// The voter whose turn to look is last has not been told what was agreed on last: another is elected, and has it.
+func TestWhoLooksLastLacksAnEntry(t *testing.T) {
+	rs, ports := votersAt(t, 3)
+	first := agreed(t, rs, job, hasJob)
+	haveJob(t, rs...)
+	var others []*Replica
+	for _, r := range rs {
+		if r != first {
+			others = append(others, r)
+		}
+	}
+	ports[others[1].agent-1].not.refuse(first.agent)
+	require.NoError(t, first.Commit(Batch{Entries: []ledger.Entry{started}}))
+	lost := time.Now()
+	first.Close()
+	next := leader(t, others)
+	t.Logf("the next leads after %.2f silences", time.Since(lost).Seconds()/silence.Seconds())
+	require.Equal(t, others[0], next)
+	require.NoError(t, next.Barrier())
+	require.True(t, next.Ledger().Started)
 }
 
 // An entry that cannot follow is an error of who writes it, and changes no ledger.

@@ -16,6 +16,7 @@ type speech struct {
 	*raft.NetworkTransport
 	ear     func(agent int) *patient.Conn // the connection over which an agent is heard; nil: there is none
 	silence time.Duration
+	asked   <-chan raft.RPC // what other voters ask of raft
 	over    <-chan struct{}
 
 	beat func(raft.RPC) // takes what raft takes as a sign of life of its leader
@@ -24,6 +25,9 @@ type speech struct {
 
 // agreeTime is how long an answer may take to what is to be agreed on, where links are full.
 const agreeTime = 5 * time.Second
+
+// Consumer is called by raft, once.
+func (s *speech) Consumer() <-chan raft.RPC { return s.asked }
 
 // SetHeartbeatHandler is called by raft, once.
 func (s *speech) SetHeartbeatHandler(beat func(raft.RPC)) {
