@@ -124,17 +124,21 @@ func Join(cfg Config) (*Replica, error) {
 		r.stop()
 		return nil, err
 	}
-	b := &ballot{in: r.trans.NetworkTransport.Consumer(), out: asked, raft: r.raft, last: func() position { return end(logs) }, silence: silence, over: r.ctx.Done()}
+	b := &ballot{in: r.trans.NetworkTransport.Consumer(), out: asked, raft: r.raft, last: func() position { return r.end(logs) }, silence: silence, over: r.ctx.Done()}
 	r.own.Go(b.run)
 	r.own.Go(func() { r.impatient(silence) })
 	cfg.Port.Handle(control.ProtocolRaft, r.serve)
 	return r, nil
 }
 
-// end is where a log ends; after all others if that is not known, as after a snapshot.
-func end(logs raft.LogStore) position {
+// end is where this voter's log ends; after all others if that is not known, as after a snapshot.
+func (r *Replica) end(logs raft.LogStore) position {
+	at := r.raft.LastIndex()
+	if at == 0 {
+		return position{}
+	}
 	var l raft.Log
-	if at, err := logs.LastIndex(); err != nil || logs.GetLog(at, &l) != nil {
+	if logs.GetLog(at, &l) != nil {
 		return position{term: math.MaxUint64}
 	}
 	return position{l.Term, l.Index}
