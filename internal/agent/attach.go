@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,21 +90,23 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 		v.mu.Unlock()
 	}()
 	silence := time.Duration(v.pass.Silence)
+	patience := quick(silence)
 	for last := time.Now(); ; {
-		code, ended, met := v.session(silence)
+		code, ended, met := v.session(silence, patience)
 		if ended {
 			return code, nil
 		}
 		if err := v.interrupted(); err != nil && !met {
 			return 1, err
 		}
+		patience = min(2*patience, 3*quick(silence))
 		if met {
-			last = time.Now()
+			last, patience = time.Now(), quick(silence)
 		}
 		if time.Since(last) > headless(silence) {
 			return 1, fmt.Errorf("job %s: no agent leads it any more, so it has ended: too many of those that decide are lost", v.pass.Job)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -139,26 +142,23 @@ func (v *Viewer) interrupted() error {
 }
 
 // session is one connection to a head: met tells whether there was one.
-func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
-	var line *patient.Conn
-	for _, to := range v.pass.Voters {
-		ctx, stop := context.WithTimeout(context.Background(), max(silence, 100*time.Millisecond))
-		c, err := door.Reach(ctx, v.identity, control.ProtocolFront, to)
-		stop()
-		if err != nil {
-			continue
-		}
-		line = &patient.Conn{Conn: c}
+func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met bool) {
+	reached, stop := v.reach(patience)
+	defer stop()
+	for c := range reached {
+		line := &patient.Conn{Conn: c}
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
 		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
-		if err = from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion}}); err == nil {
+		err := from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion}})
+		if err == nil {
 			first, err = told.Receive()
 		}
 		if err != nil || first.Attached == nil {
-			c.Close() // it is not the head
+			c.Close() // it is not the head any more
 			continue
 		}
+		stop()
 		c.SetDeadline(time.Time{})
 		line.Wait(silence)
 		code, ended = v.follow(from, told, *first.Attached, silence)
@@ -166,6 +166,33 @@ func (v *Viewer) session(silence time.Duration) (code int, ended, met bool) {
 		return code, ended, true
 	}
 	return 0, false, false
+}
+
+// reach connects to those voters that lead: to one, but for moments. All are asked at once, as one that is lost
+// does not answer. Stop ends what is under way, closes who was not received, and waits.
+func (v *Viewer) reach(patience time.Duration) (reached <-chan *tls.Conn, stop func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	all := make(chan *tls.Conn, len(v.pass.Voters))
+	var asked sync.WaitGroup
+	for _, to := range v.pass.Voters {
+		asked.Go(func() {
+			if c, err := door.Reach(ctx, v.identity, control.ProtocolFront, to); err == nil {
+				all <- c
+			}
+		})
+	}
+	var closed sync.WaitGroup
+	closed.Go(func() {
+		asked.Wait()
+		close(all)
+	})
+	return all, func() {
+		cancel()
+		closed.Wait()
+		for c := range all {
+			c.Close()
+		}
+	}
 }
 
 // follow shows what comes until the connection ends.

@@ -321,7 +321,7 @@ func (s *office) bears(l *line) bool {
 	if !s.d.boot.Outlive {
 		return true
 	}
-	s.elected = s.find(control.ProtocolHead, l.term+1, s.quick())
+	s.elected = s.find(control.ProtocolAwait, l.term+1, quick(s.d.boot.Silence))
 	return s.elected == nil && l.conn.Heard() < s.d.boot.Silence+2*reachedAgain
 }
 
@@ -330,8 +330,9 @@ func (s *office) next() *line {
 	if !s.d.boot.Outlive {
 		return nil
 	}
-	patience := s.quick()
-	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); patience = min(2*patience, 3*s.quick()) {
+	shortest := quick(s.d.boot.Silence)
+	patience := shortest
+	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); patience = min(2*patience, 3*shortest) {
 		l := s.elected
 		if s.elected = nil; l == nil {
 			l = s.find(control.ProtocolAwait, s.term, patience)
@@ -355,7 +356,7 @@ func (s *office) next() *line {
 
 // quick is for how long voters are asked at first who is the head. One that is lost does not
 // answer, and another may be elected meanwhile; those that are slow are asked for longer later.
-func (s *office) quick() time.Duration { return max(s.d.boot.Silence/3, 100*time.Millisecond) }
+func quick(silence time.Duration) time.Duration { return max(silence/3, 100*time.Millisecond) }
 
 // find asks all voters which of them is the head, of that term at least; nil: none, for now. By
 // ProtocolAwait those that are not may yet become it. If most of them refuse this agent, it was declared
@@ -433,7 +434,7 @@ func (s *office) await(c *tls.Conn, from identity.Name) {
 
 // awaitTime is how long an agent may wait for the head where it is not, before it asks all voters again: the
 // head may be elsewhere, and not have been reached.
-const awaitTime = 500 * time.Millisecond
+const awaitTime = time.Second
 
 // errNoHead: a voter is not the head; errRefused: it does not take this agent for one of the job's.
 var (
