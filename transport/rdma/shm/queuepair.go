@@ -5,6 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -367,19 +368,55 @@ func (q *QueuePair) fire() {
 
 // watch waits at the socket for the doorbell and for the end.
 func (q *QueuePair) watch() {
-	rings := make([]byte, 64)
+	var ended error
+	answer := func(fd uintptr) (done bool) {
+		ended = leaveRings(fd)
+		if ended == nil {
+			q.fire()
+		}
+		return ended != nil
+	}
 	for {
-		_, err := q.sock.Read(rings)
+		err := q.raw.Read(answer)
 		if errors.Is(err, os.ErrDeadlineExceeded) { // see lied
 			err = q.sock.SetReadDeadline(time.Time{})
 		}
-		if err != nil {
+		if err != nil || ended != nil {
 			q.gone.Store(true)
 			q.breakUp(fmt.Errorf("%s: %w", q.peer, transport.ErrBroken))
 			q.fire()
 			return
 		}
-		q.fire()
+	}
+}
+
+// ringsLeft is how many rings are left in the socket. Each is an event of its own, whether it is read or
+// not; but who has rung is woken when it is, as it could write more: the runtime's poller waits for that, too.
+// So they are read when they are many. A socket has room for some two hundred.
+const ringsLeft = 64
+
+// leaveRings looks at the socket, and returns an error if the peer has closed it.
+func leaveRings(fd uintptr) error {
+	var rings int
+	closed := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	_, err := unix.Poll(closed[:], 0)
+	if err == nil && closed[0].Revents == 0 {
+		if rings, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && rings < ringsLeft {
+			return nil
+		}
+	}
+	var some [2 * ringsLeft]byte
+	for {
+		n, err := unix.Read(int(fd), some[:])
+		switch {
+		case err == unix.EAGAIN:
+			return nil
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		}
 	}
 }
 
