@@ -294,14 +294,21 @@ func TestHeadHandsOverWhileAHostIsAdded(t *testing.T) {
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }
 
-// Who asks by the agent of another host hears soon that the head is lost.
-func TestHeadKilledBeforeItAnswers(t *testing.T) {
-	t.Parallel()
-	dir, first, code, errs := outlivingWithoutZ(t)
+// others is where the agents of the other two hosts are asked; dir is that of the first.
+func others(t *testing.T, dir string) []string {
+	t.Helper()
 	socks, err := filepath.Glob(rundir.AskSocket(filepath.Join(filepath.Dir(dir), "*")))
 	require.NoError(t, err)
 	socks = slices.DeleteFunc(socks, func(s string) bool { return filepath.Dir(s) == dir })
 	require.Len(t, socks, 2, "the agents of the other hosts")
+	return socks
+}
+
+// Who asks by the agent of another host hears soon that the head is lost; what changes nothing the next one answers.
+func TestHeadKilledBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	dir, first, code, errs := outlivingWithoutZ(t)
+	socks := others(t, dir)
 	added := make(chan error, 1)
 	start := time.Now()
 	go func() {
@@ -319,6 +326,8 @@ func TestHeadKilledBeforeItAnswers(t *testing.T) {
 	require.NoError(t, first.Process.Kill())
 	require.ErrorContains(t, <-added, "the agent that led the job is lost")
 	require.Less(t, time.Since(start), addTime/2)
-	require.ErrorIs(t, <-seen, ErrNoHead, "an election takes longer than a question may")
+	if err := <-seen; err != nil {
+		require.ErrorIs(t, err, ErrNoHead, "there is no other for so long on a machine that starves them")
+	}
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
 	"github.com/mpiv/mpiv/internal/orphans"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/rundir"
 )
 
@@ -243,6 +244,9 @@ func (d *deputy) heed(l *line) {
 	for {
 		m, err := l.to.Receive()
 		if err != nil {
+			if _, silent := errors.AsType[patient.Silent](err); !silent {
+				d.office.ended(l)
+			}
 			break
 		}
 		if m.Over != nil {

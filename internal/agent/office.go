@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -314,6 +315,49 @@ func (s *office) ask(l *line) {
 		}
 	})
 }
+
+// ended is told that l has ended, which silence did not do: if the head's process has, who votes need not wait to elect another.
+func (s *office) ended(l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	head, ok := s.headLocked(l)
+	r := s.replica
+	if !ok || r == nil || s.closed {
+		return
+	}
+	s.wg.Go(func() {
+		if refuses(s.ctx, head.Addrs) {
+			r.Dead(head.Agent)
+		}
+	})
+}
+
+// refuses tells whether nobody listens at any of the addresses of an agent, which it does until its process ends. That may be
+// a moment after its connections have.
+func refuses(ctx context.Context, addrs []string) bool {
+	ctx, stop := context.WithTimeout(ctx, refusesTime)
+	defer stop()
+	for _, addr := range addrs {
+		for {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				break
+			}
+			if err != nil {
+				return false
+			}
+			c.Close()
+			select {
+			case <-time.After(refusesTime / 10):
+			case <-ctx.Done():
+				return false
+			}
+		}
+	}
+	return len(addrs) > 0
+}
+
+const refusesTime = 250 * time.Millisecond
 
 // bears tells whether to go on with the head of l, of which nothing was heard: it may be
 // cut off for a short while, and no other could take its place, or none has been elected.

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,4 +63,29 @@ func TestWhoLooksForTheHeadWaitsAWhile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who asks while no agent leads hears so.
+func TestNobodyLeads(t *testing.T) {
+	t.Parallel()
+	d := &deputy{answers: map[uint64]chan<- []byte{}, over: make(chan struct{})}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	require.NoError(t, err)
+	defer l.Close()
+	var own sync.WaitGroup
+	defer own.Wait()
+	own.Go(func() {
+		if c, err := l.AcceptUnix(); err == nil {
+			d.question(c)
+			c.Close()
+		}
+	})
+	c, err := net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, json.NewEncoder(c).Encode(Question{Op: "explain"}))
+	var a Answer
+	require.NoError(t, json.NewDecoder(c).Decode(&a))
+	require.True(t, a.NoHead)
+	require.Equal(t, ErrNoHead.Error(), a.Error)
 }

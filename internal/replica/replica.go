@@ -37,6 +37,7 @@ type Replica struct {
 	identity *identity.Identity
 	raft     *raft.Raft
 	trans    *speech
+	asked    chan raft.RPC // what raft is asked
 	in       chan net.Conn
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -47,6 +48,7 @@ type Replica struct {
 	voters []control.Voter
 	head   raft.ServerID // which other led last, as far as is known; "": none yet
 	quiet  time.Duration // for how long it had not been heard of when this voter last looked
+	dead   raft.ServerID // that one, if it is known to be
 }
 
 // voterID and voterAddress are how raft calls a voter: the address has its number, so
@@ -101,8 +103,8 @@ func Join(cfg Config) (*Replica, error) {
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1024, 256, 10*time.Second
 	c.LogOutput, c.LogLevel = io.Discard, "ERROR"
 	c.ShutdownOnRemove = false
-	asked := make(chan raft.RPC)
-	r.trans = &speech{ear: cfg.Ear, silence: silence, asked: asked, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	r.asked = make(chan raft.RPC)
+	r.trans = &speech{ear: cfg.Ear, silence: silence, asked: r.asked, over: r.ctx.Done(), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer{r, voterAddress(cfg.Voters[at])}, MaxPool: 2, Timeout: max(silence, agreeTime), Logger: hclog.NewNullLogger(),
 		MaxRPCsInFlight: 1, // no pipelines: one whose answers end keeps who sends into it, and Shutdown, for ever
 	})}
@@ -124,7 +126,7 @@ func Join(cfg Config) (*Replica, error) {
 		r.stop()
 		return nil, err
 	}
-	b := &ballot{in: r.trans.NetworkTransport.Consumer(), out: asked, raft: r.raft, last: func() position { return r.end(logs) }, silence: silence, over: r.ctx.Done()}
+	b := &ballot{in: r.trans.NetworkTransport.Consumer(), out: r.asked, raft: r.raft, last: func() position { return r.end(logs) }, silence: silence, over: r.ctx.Done()}
 	r.own.Go(b.run)
 	r.own.Go(func() { r.impatient(silence) })
 	cfg.Port.Handle(control.ProtocolRaft, r.serve)
@@ -142,83 +144,6 @@ func (r *Replica) end(logs raft.LogStore) position {
 		return position{term: math.MaxUint64}
 	}
 	return position{l.Term, l.Index}
-}
-
-// aLittle is how much longer than the silence raft waits by itself.
-const aLittle = time.Millisecond
-
-// impatient has this voter ask for an election soon after it has heard of no head for the
-// silence. Raft by itself looks at random times, one to two silences apart, so nearly three
-// can go by; and a voter that has not looked yet refuses its vote. Raft looks when it is
-// given a shorter time to wait. So here the voters look in turn, and the last that is
-// needed is elected: were two to ask at the same time, neither might be, for a silence or two.
-func (r *Replica) impatient(silence time.Duration) {
-	clock := time.NewTimer(silence)
-	defer clock.Stop()
-	for {
-		select {
-		case <-clock.C:
-		case <-r.ctx.Done():
-			return
-		}
-		turn := r.turn()
-		if r.raft.State() == raft.Follower {
-			r.trans.relay(r.raft)
-		}
-		quiet := time.Since(r.raft.LastContact())
-		rest := silence + time.Duration(turn)*silence/VoterTurns + aLittle - quiet
-		if r.raft.State() == raft.Follower {
-			r.mu.Lock()
-			r.quiet = quiet
-			r.mu.Unlock()
-			if rest <= 0 {
-				r.look(silence)
-			}
-		}
-		clock.Reset(min(max(rest, silence/20), silence/10))
-	}
-}
-
-// look has raft see how long it has heard of no head.
-func (r *Replica) look(silence time.Duration) {
-	c := r.raft.ReloadableConfig()
-	for _, c.HeartbeatTimeout = range []time.Duration{silence, silence + aLittle} {
-		if err := r.raft.ReloadConfig(c); err != nil {
-			panic(fmt.Sprintf("replica: %v", err)) // it began with as much
-		}
-	}
-}
-
-// Lost is the agent that led before this one asked for an election, if it had not been heard of for the
-// silence; -1: it had, as one that hands over is, or nobody led.
-func (r *Replica) Lost() int {
-	silence := r.trans.silence
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if agent, err := strconv.Atoi(string(r.head)); err == nil && r.quiet >= silence-silence/VoterTurns {
-		return agent
-	}
-	return -1
-}
-
-// VoterTurns make a silence: each is longer than the time between two signs of life,
-// which raft sends to each voter at random times, a tenth to a fifth of the silence apart.
-const VoterTurns = 5
-
-// turn is how many voters look before this one, where the head is lost. It notes who that is.
-func (r *Replica) turn() (n int) {
-	_, head := r.raft.LeaderWithID()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if head != "" && head != voterID(r.agent) {
-		r.head = head
-	}
-	for _, v := range r.voters {
-		if v.Agent < r.agent && voterID(v.Agent) != r.head {
-			n++
-		}
-	}
-	return n
 }
 
 // serve is the connection of another voter, until it ends.

@@ -198,7 +198,7 @@ func TestWhoLooksLastLacksAnEntry(t *testing.T) {
 	first.Close()
 	next := leader(t, others)
 	t.Logf("the next leads after %.2f silences", time.Since(lost).Seconds()/silence.Seconds())
-	require.Equal(t, others[0], next)
+	require.Equal(t, others[0].agent, next.agent)
 	require.NoError(t, next.Barrier())
 	require.True(t, next.Ledger().Started)
 }
@@ -272,4 +272,32 @@ func (r *Replica) follows() int {
 	_, id := r.raft.LeaderWithID()
 	agent, _ := strconv.Atoi(string(id))
 	return agent
+}
+
+// A head whose process has ended is followed at once by the voter whose turn it is first, and by no other.
+func TestWhoIsKnownToBeDead(t *testing.T) {
+	rs := voters(t, 3)
+	first := agreed(t, rs, job, hasJob)
+	haveJob(t, rs...)
+	var others []*Replica
+	for _, r := range rs {
+		if r != first {
+			others = append(others, r)
+			require.Eventually(t, func() bool { r.turn(); return r.follows() == first.agent }, 20*time.Second, time.Millisecond)
+		}
+	}
+	others[0].Dead(others[1].agent) // it does not lead
+	term := first.Term()
+	lost := time.Now()
+	first.Close()
+	others[1].Dead(first.agent)
+	others[0].Dead(first.agent)
+	next := leader(t, others)
+	t.Logf("the next leads after %.2f silences", time.Since(lost).Seconds()/silence.Seconds())
+	if next.Term() == term+1 {
+		require.Equal(t, others[0].agent, next.agent)
+		require.Equal(t, first.agent, next.Lost())
+	}
+	require.NoError(t, next.Barrier())
+	require.NotNil(t, next.Ledger().Job)
 }
