@@ -58,10 +58,11 @@ func (r *Replica) look(silence time.Duration) {
 // Lost is the agent that led before this one asked for an election, if it had not been heard of for the
 // silence, or is dead; -1: it is neither, as one that hands over, or nobody led.
 func (r *Replica) Lost() int {
-	silence := r.trans.silence
+	silence, contact := r.trans.silence, r.raft.LastContact()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if agent, err := strconv.Atoi(string(r.head)); err == nil && (r.quiet >= silence-silence/VoterTurns || r.head == r.dead) {
+	dead := r.head == r.dead && contact.Before(r.deadAt.Add(silence/2)) // what was under way comes after the end
+	if agent, err := strconv.Atoi(string(r.head)); err == nil && (dead || r.quiet >= silence-silence/VoterTurns) {
 		return agent
 	}
 	return -1
@@ -75,7 +76,7 @@ func (r *Replica) Dead(agent int) {
 	r.mu.Lock()
 	known := r.head == voterID(agent)
 	if known {
-		r.dead = r.head
+		r.dead, r.deadAt = r.head, time.Now()
 	}
 	r.mu.Unlock()
 	if !known || turn > 0 || r.raft.State() != raft.Follower {

@@ -48,7 +48,8 @@ type Replica struct {
 	voters []control.Voter
 	head   raft.ServerID // which other led last, as far as is known; "": none yet
 	quiet  time.Duration // for how long it had not been heard of when this voter last looked
-	dead   raft.ServerID // that one, if it is known to be
+	dead   raft.ServerID // that one, if it was said to be
+	deadAt time.Time     // then
 }
 
 // voterID and voterAddress are how raft calls a voter: the address has its number, so
