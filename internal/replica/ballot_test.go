@@ -41,6 +41,21 @@ func (m *mind) looks() {
 	m.head = ""
 }
 
+// voting is a ballot of a voter that has just heard its head, and whose log ends at 7, 40: what it thinks, what it is
+// asked, and what comes of that to raft.
+func voting() (m *mind, in chan<- raft.RPC, out <-chan raft.RPC, end func()) {
+	m = &mind{}
+	m.hears("1")
+	asked, passed, over := make(chan raft.RPC), make(chan raft.RPC), make(chan struct{})
+	b := &ballot{in: asked, out: passed, raft: m, last: func() position { return position{7, 40} }, silence: time.Second, over: over}
+	var own sync.WaitGroup
+	own.Go(b.run)
+	return m, asked, passed, func() {
+		close(over)
+		own.Wait()
+	}
+}
+
 // Who asks for a vote, and when its request comes to raft; the voter's own log ends at 7, 40.
 func TestARequestWaitsWhereItWouldBeInVain(t *testing.T) {
 	const quiet, short, turn = 950 * time.Millisecond, 10 * time.Millisecond, 200 * time.Millisecond
@@ -63,14 +78,8 @@ func TestARequestWaitsWhereItWouldBeInVain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &mind{}
-				m.hears("1")
-				in, out, over := make(chan raft.RPC), make(chan raft.RPC), make(chan struct{})
-				b := &ballot{in: in, out: out, raft: m, last: func() position { return position{7, 40} }, silence: time.Second, over: over}
-				var own sync.WaitGroup
-				defer own.Wait()
-				defer close(over)
-				own.Go(b.run)
+				m, in, out, end := voting()
+				defer end()
 				time.Sleep(quiet)
 				begun := time.Now()
 				timer := time.AfterFunc(turn, func() { c.then(m) })
@@ -86,14 +95,8 @@ func TestARequestWaitsWhereItWouldBeInVain(t *testing.T) {
 // Of two that wait the one that has more does: two that are granted at the same time would both ask for the vote.
 func TestOneRequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &mind{}
-		m.hears("1")
-		in, out, over := make(chan raft.RPC), make(chan raft.RPC), make(chan struct{})
-		b := &ballot{in: in, out: out, raft: m, last: func() position { return position{7, 40} }, silence: time.Second, over: over}
-		var own sync.WaitGroup
-		defer own.Wait()
-		defer close(over)
-		own.Go(b.run)
+		m, in, out, end := voting()
+		defer end()
 		time.Sleep(time.Second)
 		has := func(rpc raft.RPC) uint64 { return rpc.Command.(*raft.RequestPreVoteRequest).LastLogIndex }
 		for i, index := range []uint64{42, 42, 43, 41} {

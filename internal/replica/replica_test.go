@@ -3,6 +3,7 @@ package replica
 import (
 	"crypto/tls"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -126,6 +127,10 @@ func leader(t *testing.T, rs []*Replica) (l *Replica) {
 	return l
 }
 
+func without(rs []*Replica, one *Replica) []*Replica {
+	return slices.DeleteFunc(slices.Clone(rs), func(r *Replica) bool { return r == one })
+}
+
 func haveJob(t *testing.T, rs ...*Replica) {
 	t.Helper()
 	for _, r := range rs {
@@ -161,12 +166,7 @@ func TestVotersHaveOneLedger(t *testing.T) {
 	rs := voters(t, 3)
 	first := agreed(t, rs, job, hasJob)
 	haveJob(t, rs...)
-	var others []*Replica
-	for _, r := range rs {
-		if r != first {
-			others = append(others, r)
-		}
-	}
+	others := without(rs, first)
 	term := first.Term()
 	first.Close()
 	next := agreed(t, others, started, func(s *ledger.State) bool { return s.Started })
@@ -186,12 +186,7 @@ func TestWhoLooksLastLacksAnEntry(t *testing.T) {
 	rs, ports := votersAt(t, 3)
 	first := agreed(t, rs, job, hasJob)
 	haveJob(t, rs...)
-	var others []*Replica
-	for _, r := range rs {
-		if r != first {
-			others = append(others, r)
-		}
-	}
+	others := without(rs, first)
 	ports[others[1].agent-1].not.refuse(first.agent)
 	require.NoError(t, first.Commit(Batch{Entries: []ledger.Entry{started}}))
 	lost := time.Now()
@@ -279,12 +274,9 @@ func TestWhoIsKnownToBeDead(t *testing.T) {
 	rs := voters(t, 3)
 	first := agreed(t, rs, job, hasJob)
 	haveJob(t, rs...)
-	var others []*Replica
-	for _, r := range rs {
-		if r != first {
-			others = append(others, r)
-			require.Eventually(t, func() bool { r.turn(); return r.follows() == first.agent }, 20*time.Second, time.Millisecond)
-		}
+	others := without(rs, first)
+	for _, r := range others {
+		require.Eventually(t, func() bool { r.turn(); return r.follows() == first.agent }, 20*time.Second, time.Millisecond)
 	}
 	others[0].Dead(others[1].agent) // it does not lead
 	term := first.Term()
