@@ -24,7 +24,8 @@ import (
 // A reconvention is that time.
 type reconvention struct {
 	came   map[*host]returned
-	silent *host               // that of the head before, which had the silence already; nil: it had not
+	silent *host               // that of the head before, which had the silence already, or is dead; nil: neither
+	dead   bool                // its agent is: it is not waited for
 	time   time.Duration       // that all have
 	since  time.Time           // when it began
 	waits  int                 // tenths of the time that have passed
@@ -100,7 +101,8 @@ func (a *Agent) lead(r *replica.Replica) {
 	a.news.state.Seq = r.Term() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
-	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(r.Lost()), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	lost, dead := r.Lost()
+	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(lost), dead: dead, time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
 	a.back.over, a.back.end = context.WithCancel(context.Background())
 	defer a.back.end()
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
@@ -257,7 +259,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		}
 		waits = true
 	}
-	if waits {
+	if waits && !a.back.dead {
 		a.back.waits = max(a.back.waits, patient.Waits-patient.Waits/replica.VoterTurns)
 		return
 	}

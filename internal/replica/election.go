@@ -57,15 +57,16 @@ func (r *Replica) look(silence time.Duration) {
 
 // Lost is the agent that led before this one asked for an election, if it had not been heard of for the
 // silence, or is dead; -1: it is neither, as one that hands over, or nobody led.
-func (r *Replica) Lost() int {
+func (r *Replica) Lost() (agent int, dead bool) {
 	silence, contact := r.trans.silence, r.raft.LastContact()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	dead := r.head == r.dead && contact.Before(r.deadAt.Add(silence/2)) // what was under way comes after the end
-	if agent, err := strconv.Atoi(string(r.head)); err == nil && (dead || r.quiet >= silence-silence/VoterTurns) {
-		return agent
+	agent, err := strconv.Atoi(string(r.head))
+	dead = r.head == r.dead && contact.Before(r.deadAt.Add(silence/2)) // what was under way comes after the end
+	if err != nil || !dead && r.quiet < silence-silence/VoterTurns {
+		return -1, false
 	}
-	return -1
+	return agent, dead
 }
 
 // Dead is told that the process of who leads has ended: that takes no silence to find out. The voter whose turn it

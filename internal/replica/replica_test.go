@@ -172,9 +172,11 @@ func TestVotersHaveOneLedger(t *testing.T) {
 	next := agreed(t, others, started, func(s *ledger.State) bool { return s.Started })
 	require.Greater(t, next.Term(), term)
 	time.Sleep(silence / 2)
-	require.NotEqual(t, next.agent, next.Lost())
+	lost, dead := next.Lost()
+	require.NotEqual(t, next.agent, lost)
+	require.False(t, dead)
 	if next.Term() == term+1 {
-		require.Equal(t, first.agent, next.Lost(), "it knows who was lost, however late it is asked")
+		require.Equal(t, first.agent, lost, "it knows who was lost, however late it is asked")
 	}
 	for _, r := range others {
 		require.Eventually(t, func() bool { return r.Ledger().Started }, 20*time.Second, time.Millisecond)
@@ -222,6 +224,11 @@ func TestWhoDoesNotLead(t *testing.T) {
 	}
 }
 
+func lostTo(r *Replica) int {
+	agent, _ := r.Lost()
+	return agent
+}
+
 // Who hands over is not taken to be lost.
 func TestHandOver(t *testing.T) {
 	rs := voters(t, 3)
@@ -229,13 +236,13 @@ func TestHandOver(t *testing.T) {
 	require.Eventually(t, func() bool {
 		first := leader(t, rs)
 		to = rs[first.agent%len(rs)]
-		heard := func() bool { return to.follows() == first.agent && to.Lost() < 0 }
+		heard := func() bool { return to.follows() == first.agent && lostTo(to) < 0 }
 		for end := time.Now().Add(silence); !heard() && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		return heard() && first.HandOverTo(control.Voter{Agent: to.agent, Addrs: to.voters[to.agent-1].Addrs})() == nil && to.Leads()
 	}, 20*time.Second, time.Millisecond)
-	require.Equal(t, -1, to.Lost())
+	require.Equal(t, -1, lostTo(to))
 	agreed(t, rs, job, hasJob)
 	haveJob(t, rs...)
 }
@@ -288,7 +295,9 @@ func TestWhoIsKnownToBeDead(t *testing.T) {
 	t.Logf("the next leads after %.2f silences", time.Since(lost).Seconds()/silence.Seconds())
 	if next.Term() == term+1 {
 		require.Equal(t, others[0].agent, next.agent)
-		require.Equal(t, first.agent, next.Lost())
+		gone, dead := next.Lost()
+		require.Equal(t, first.agent, gone)
+		require.True(t, dead)
 	}
 	require.NoError(t, next.Barrier())
 	require.NotNil(t, next.Ledger().Job)
