@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"syscall"
 	"time"
@@ -272,6 +273,10 @@ func (a *Agent) reconvene() {
 		return
 	}
 	came, then := a.back.came, a.back.then
+	var dead *host
+	if a.back.dead {
+		dead = a.back.silent
+	}
 	a.back.end()
 	a.back = nil
 	a.spool.expect()
@@ -325,7 +330,11 @@ func (a *Agent) reconvene() {
 		}
 	}
 	for _, h := range missing {
-		a.hostLost(h, patient.Silent(a.job.Silence))
+		if h == dead {
+			a.hostLost(h, io.EOF)
+		} else {
+			a.hostLost(h, patient.Silent(a.job.Silence))
+		}
 	}
 	for h, x := range came {
 		a.catchUp(h, x.says, known)
