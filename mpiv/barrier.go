@@ -34,7 +34,13 @@ func (s *series) barrier() error {
 		return s.bcastDirect(nil, 0)
 	}
 	for d := 1; d < s.c.size; d <<= 1 {
-		to, from := (s.c.rank+d)%s.c.size, (s.c.rank-d+s.c.size)%s.c.size
+		to, from := s.c.rank+d, s.c.rank-d
+		if to >= s.c.size {
+			to -= s.c.size
+		}
+		if from < 0 {
+			from += s.c.size
+		}
 		if err := s.sendrecv(nil, to, nil, from); err != nil {
 			return err
 		}
