@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 
 // A fakeBreaker notes what it is asked for.
 type fakeBreaker struct {
+	flooded chan struct{} // closed when a flood begins; nil: nobody waits for it
+
 	mu    sync.Mutex // guards what follows
 	asked []string
 }
@@ -43,6 +46,9 @@ func (b *fakeBreaker) Begin(f chaos.Fault) error {
 	if f.Host == "W" {
 		return errors.New("the cable of W is stuck")
 	}
+	if f.Kind == chaos.KindFlood && b.flooded != nil {
+		close(b.flooded)
+	}
 	return nil
 }
 
@@ -53,13 +59,23 @@ func (b *fakeBreaker) End(f chaos.Fault) (string, error) {
 
 func TestFaultsOfHosts(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")
-	b := &fakeBreaker{}
+	b := &fakeBreaker{flooded: make(chan struct{})}
 	history := filepath.Join(j.Runtime, "history")
-	j.Breaker, j.ChaosHistory, j.Events, j.Timeout = b, history, filepath.Join(j.Runtime, "events"), 700*time.Millisecond
+	j.Breaker, j.ChaosHistory, j.Events, j.Timeout = b, history, filepath.Join(j.Runtime, "events"), time.Minute
 	var err error
 	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 100ms; cut W@60ms; flood X@300ms; cut Y@1h")
 	require.NoError(t, err)
-	require.Equal(t, exit.Timeout, runJob(t, j), "%s", errs)
+	a, err := Start(j)
+	require.NoError(t, err)
+	over := make(chan int, 1)
+	go func() { over <- a.Wait() }()
+	select {
+	case <-b.flooded:
+		a.Signal(syscall.SIGINT)
+	case code := <-over:
+		over <- code
+	}
+	require.Equal(t, exit.Signal+int(syscall.SIGINT), <-over, "%s", errs)
 
 	require.Equal(t, []string{"begin slow X 5mbit", "begin cut W", "end slow X 5mbit", "begin flood X from not-here", "end flood X from not-here"}, b.asked)
 	got := historyIn(t, history)
