@@ -370,7 +370,7 @@ func (l *watched) judge(r Reading, least, others float64) bool {
 		// What they take is what it will have fallen by. While they are not seen there is half of the evidence at most.
 		line, deep, most := foreignLeast*l.promise.Rate, depths[0], float64(breachAlarm)/2
 		if others >= foreignHeld {
-			deep, most = max(deep, min(-math.Log1p(-min(others, foreignLeast)), depths[2])), 2*breachAlarm
+			deep, most = max(deep, min(-math.Log(max(1-others, 0)), depths[2])), 2*breachAlarm
 		}
 		if s := l.share.expected(r, math.Log(line)-r.rate(), deep, spread, most); others >= foreignPart && !l.broken && s.sum > d.sum {
 			d, least = s, line

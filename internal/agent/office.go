@@ -326,38 +326,39 @@ func (s *office) ended(l *line) {
 		return
 	}
 	s.wg.Go(func() {
-		if refuses(s.ctx, head.Addrs) {
+		if s.isDead(head) {
 			r.Dead(head.Agent)
 		}
 	})
 }
 
-// refuses tells whether nobody listens at any of the addresses of an agent, which it does until its process ends. That may be
-// a moment after its connections have.
-func refuses(ctx context.Context, addrs []string) bool {
-	ctx, stop := context.WithTimeout(ctx, refusesTime)
+// isDead tells whether nobody listens any more at any of the addresses of an agent, which it does until its process ends. That may
+// be a moment after its connections have.
+func (s *office) isDead(v control.Voter) bool {
+	ctx, stop := context.WithTimeout(s.ctx, deadTime)
 	defer stop()
-	for _, addr := range addrs {
+	for _, addr := range v.Addrs {
 		for {
-			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+			c, err := door.Dial(ctx, s.d.identity, control.ProtocolAlive, addr, v.Agent)
+			if err == nil {
+				c.Close()
+				return false
+			}
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				break
 			}
-			if err != nil {
-				return false
-			}
-			c.Close()
 			select {
-			case <-time.After(refusesTime / 10):
+			case <-time.After(deadTime / 10):
 			case <-ctx.Done():
 				return false
 			}
 		}
 	}
-	return len(addrs) > 0
+	return len(v.Addrs) > 0
 }
 
-const refusesTime = 250 * time.Millisecond
+// deadTime is how long that may take to be found out; afterwards the silence tells.
+const deadTime = 250 * time.Millisecond
 
 // bears tells whether to go on with the head of l, of which nothing was heard: it may be
 // cut off for a short while, and no other could take its place, or none has been elected.

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"encoding/json"
 	"net"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // Who asks for the head where it is not is served when it is, and not by one that was; in the end he is
@@ -69,7 +68,8 @@ func TestWhoLooksForTheHeadWaitsAWhile(t *testing.T) {
 func TestNobodyLeads(t *testing.T) {
 	t.Parallel()
 	d := &deputy{answers: map[uint64]chan<- []byte{}, over: make(chan struct{})}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	dir := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
 	require.NoError(t, err)
 	defer l.Close()
 	var own sync.WaitGroup
@@ -80,12 +80,6 @@ func TestNobodyLeads(t *testing.T) {
 			c.Close()
 		}
 	})
-	c, err := net.Dial("unix", l.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, json.NewEncoder(c).Encode(Question{Op: "explain"}))
-	var a Answer
-	require.NoError(t, json.NewDecoder(c).Decode(&a))
-	require.True(t, a.NoHead)
-	require.Equal(t, ErrNoHead.Error(), a.Error)
+	_, err = Ask(dir, Question{Op: "explain"})
+	require.ErrorIs(t, err, ErrNoHead)
 }

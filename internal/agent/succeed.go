@@ -26,7 +26,7 @@ import (
 type reconvention struct {
 	came   map[*host]returned
 	silent *host               // that of the head before, which had the silence already, or is dead; nil: neither
-	dead   bool                // its agent is: it is not waited for
+	dead   *host               // that, if its agent is known to be dead: it is not waited for
 	time   time.Duration       // that all have
 	since  time.Time           // when it began
 	waits  int                 // tenths of the time that have passed
@@ -103,7 +103,10 @@ func (a *Agent) lead(r *replica.Replica) {
 	a.emitJob()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
 	lost, dead := r.Lost()
-	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(lost), dead: dead, time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(lost), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
+	if dead {
+		a.back.dead = a.back.silent
+	}
 	a.back.over, a.back.end = context.WithCancel(context.Background())
 	defer a.back.end()
 	if a.back.silent == nil { // it was given: nobody need be lost, but links may be full
@@ -260,7 +263,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		}
 		waits = true
 	}
-	if waits && !a.back.dead {
+	if waits && a.back.dead == nil {
 		a.back.waits = max(a.back.waits, patient.Waits-patient.Waits/replica.VoterTurns)
 		return
 	}
@@ -272,11 +275,7 @@ func (a *Agent) reconvene() {
 	if a.back == nil {
 		return
 	}
-	came, then := a.back.came, a.back.then
-	var dead *host
-	if a.back.dead {
-		dead = a.back.silent
-	}
+	came, then, dead := a.back.came, a.back.then, a.back.dead
 	a.back.end()
 	a.back = nil
 	a.spool.expect()
