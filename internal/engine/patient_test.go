@@ -95,6 +95,53 @@ func TestPatientCallsAreWoken(t *testing.T) {
 	})
 }
 
+// A stream of messages to a program that computes has it woken a few times only: nobody waits for it
+// longer than some milliseconds. Once it has been quiet nobody waits at all.
+func TestWhoComputesIsLeftInPeace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages, few, soon = 1000, 40, 5 * time.Millisecond
+		network := mem.NewNetwork(mem.Options{})
+		var armed atomic.Int64
+		w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
+			ep, err := network.Listen(strconv.Itoa(process))
+			require.NoError(t, err)
+			if process != 0 {
+				return ep
+			}
+			return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, &armed} }}
+		}, 1, 1)
+		w.ring(t, 8, 0)
+		from, to := engine.Match{Peer: 1}, engine.Match{Peer: 0}
+		go w.boxes[0].Recv(t.Context(), &engine.Call{Op: "Recv", Patient: true}, engine.Match{Peer: 1, Tag: 9}, nil)
+		var asked []engine.Request
+		for range messages + 1 {
+			asked = append(asked, w.boxes[0].Irecv(from, nil))
+		}
+		time.Sleep(time.Second)
+		before, slow := armed.Load(), 0
+		for range messages {
+			sent := time.Now()
+			require.NoError(t, w.boxes[1].Send(t.Context(), send, to, nil, engine.Synchronous))
+			took := time.Since(sent)
+			require.LessOrEqual(t, took, soon)
+			if took > 0 {
+				slow++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, armed.Load()-before, int64(few))
+		require.NotZero(t, slow)
+		time.Sleep(time.Second)
+		sent := time.Now()
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, to, nil, engine.Synchronous))
+		require.Equal(t, sent, time.Now())
+		for _, r := range asked {
+			_, err := r.Wait(t.Context(), recv)
+			require.NoError(t, err)
+		}
+	})
+}
+
 // Who sleeps while others poll all the time is woken some milliseconds after they have
 // stopped, and from then on at once.
 func TestSleepersAreWokenWhenOthersStop(t *testing.T) {

@@ -90,12 +90,14 @@ func (e *Engine) watch() {
 	}
 	const (
 		pace  = 5 * time.Millisecond
-		few   = 16 // polls in it, of a program that does not talk
-		quiet = 20 // ticks at which there was nothing to do, before it dozes
+		slow  = 2 * pace // while the program polls by itself, tick after tick
+		after = 4        // so many
+		few   = 16       // polls in pace, of a program that does not talk
+		quiet = 20       // ticks at which there was nothing to do, before it dozes
 	)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	idle := 0
+	idle, polled := 0, 0
 	rise := func() {
 		idle = 0
 		if e.dozing.Load() {
@@ -103,6 +105,7 @@ func (e *Engine) watch() {
 			tick.Reset(pace)
 		}
 	}
+	wakes := burst
 	for last := uint32(0); ; {
 		select {
 		case <-e.roused:
@@ -112,12 +115,11 @@ func (e *Engine) watch() {
 			rise()
 			if len(*e.active.Load()) > 0 && e.tryPolling() {
 				e.pollWhile()
-				e.leave()
+				e.quit()
 			}
 			if atomic.LoadUint32(&e.polls)-last < few && e.patient.Load() != 0 && e.tryPolling() {
 				e.pollWhile()
-				e.arm()
-				e.polling.Unlock()
+				wakes.armAgain(e)
 			}
 			continue
 		case <-e.flushTimer.C:
@@ -130,9 +132,17 @@ func (e *Engine) watch() {
 		polls := atomic.LoadUint32(&e.polls)
 		if polls != last { // somebody else polls
 			last, idle = polls, 0
+			if polled++; polled == after {
+				tick.Reset(slow)
+			}
 			continue
 		}
+		if polled >= after {
+			tick.Reset(pace)
+		}
+		polled = 0
 		if e.atRest() {
+			wakes.earn()
 			if idle++; idle >= quiet {
 				e.doze(tick)
 			}
@@ -142,10 +152,36 @@ func (e *Engine) watch() {
 		if !e.tryPolling() {
 			continue
 		}
-		e.pollWhile()
-		e.arm()
-		e.polling.Unlock()
+		if e.pollAll() {
+			e.pollWhile()
+		} else {
+			wakes.earn()
+		}
+		wakes.armAgain(e)
 	}
+}
+
+// wakes is how often connections may wake watch while the program computes, which has to give a core
+// away each time. Who has used them up looks for messages at each tick, until one finds none: as in Mogul and
+// Ramakrishnan, "Eliminating Receive Livelock in an Interrupt-Driven Kernel" (1997).
+type wakes int
+
+const burst wakes = 16
+
+func (w *wakes) earn() { *w = min(*w+1, burst) }
+
+// armAgain has the connections call wake if that may be, and gives up polling.
+func (w *wakes) armAgain(e *Engine) {
+	computes := len(*e.boxes.Load()) > 0 && e.pulling == 0
+	if computes && *w == 0 {
+		e.quit()
+		return
+	}
+	if computes {
+		*w--
+	}
+	e.arm()
+	e.polling.Unlock()
 }
 
 // atRest tells whether every connection calls wake, and no link has something to do
