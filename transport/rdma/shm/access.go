@@ -20,7 +20,7 @@ const (
 	sharedRead = 128 << 10 // a read from this length on may be shared with the peer,
 	sharedMany = 512 << 10 // also where several are posted
 	pollBytes  = 1 << 20   // that a PollCQ copies: some 50 µs
-	aloneBytes = pollBytes // in one call, of which each costs 2 µs
+	aloneBytes = pollBytes // in one call: each costs 2 µs, and for as long as it takes nobody can collect garbage
 	drainTime  = time.Second
 	knownAlive = 10 * time.Millisecond
 )
@@ -100,7 +100,7 @@ func (q *QueuePair) shortReads(i int) []access {
 	n, sum := 0, 0
 	for n < together && i+n < len(q.posted) {
 		a := &q.posted[i+n]
-		if sum += len(a.here); a.write || a.shared != nil || a.alone != 0 || sum > rawCopy {
+		if sum += len(a.here); a.write || a.shared != nil || a.alone != 0 || sum > togetherBytes {
 			break
 		}
 		n++
