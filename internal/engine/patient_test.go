@@ -25,6 +25,22 @@ func (c alarmed) Arm(wake func()) {
 	c.Conn.Arm(wake)
 }
 
+// alarmedWorld is two ranks that have talked; armed is how often the connection of the first was.
+func alarmedWorld(t *testing.T) (w *world, armed *atomic.Int64) {
+	network := mem.NewNetwork(mem.Options{})
+	armed = new(atomic.Int64)
+	w = newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
+		ep, err := network.Listen(strconv.Itoa(process))
+		require.NoError(t, err)
+		if process != 0 {
+			return ep
+		}
+		return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, armed} }}
+	}, 1, 1)
+	w.ring(t, 8, 0)
+	return w, armed
+}
+
 // While a goroutine sleeps, who stops polling has to have the connections wake somebody,
 // which costs more than the message. For one that is patient they need not, nor where
 // others come to poll all the time.
@@ -39,17 +55,7 @@ func TestSleepersAreNoBurden(t *testing.T) {
 	}{{"patient", patience, 300 * time.Microsecond, false}, {"not patient", recv, 300 * time.Microsecond, true}, {"not patient, and others poll all the time", recv, 0, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // the clock is that of the pauses
-				network := mem.NewNetwork(mem.Options{})
-				var count atomic.Int64
-				w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
-					ep, err := network.Listen(strconv.Itoa(process))
-					require.NoError(t, err)
-					if process != 0 {
-						return ep
-					}
-					return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, &count} }}
-				}, 1, 1)
-				w.ring(t, 8, 0)
+				w, count := alarmedWorld(t)
 				came := make(chan error)
 				go func() {
 					_, err := w.boxes[0].Recv(t.Context(), c.call, engine.Match{Peer: 1, Tag: late}, nil)
@@ -100,17 +106,7 @@ func TestPatientCallsAreWoken(t *testing.T) {
 func TestWhoComputesIsLeftInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const messages, few, soon = 1000, 40, 5 * time.Millisecond
-		network := mem.NewNetwork(mem.Options{})
-		var armed atomic.Int64
-		w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
-			ep, err := network.Listen(strconv.Itoa(process))
-			require.NoError(t, err)
-			if process != 0 {
-				return ep
-			}
-			return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, &armed} }}
-		}, 1, 1)
-		w.ring(t, 8, 0)
+		w, armed := alarmedWorld(t)
 		from, to := engine.Match{Peer: 1}, engine.Match{Peer: 0}
 		go w.boxes[0].Recv(t.Context(), &engine.Call{Op: "Recv", Patient: true}, engine.Match{Peer: 1, Tag: 9}, nil)
 		var asked []engine.Request
