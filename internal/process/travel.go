@@ -187,8 +187,9 @@ func (m *moves) receive() {
 		case <-m.ctx.Done():
 		}
 	})
+	heralded := false
 	for {
-		msg, st, err := m.envoy.Mprobe(m.ctx, awaitMoves, moveMatch)
+		msg, st, err := m.next(heralded)
 		if err != nil {
 			return
 		}
@@ -197,7 +198,7 @@ func (m *moves) receive() {
 		if _, err := r.Wait(m.ctx, moveCall); err != nil {
 			return
 		}
-		if st.Tag == heraldTag {
+		if heralded = st.Tag == heraldTag; heralded {
 			continue
 		}
 		if rank, err := m.take(st.Source, first); err != nil {
@@ -208,6 +209,22 @@ func (m *moves) receive() {
 		}
 	}
 }
+
+// next is the next message to m. Who has been told that a rank is coming polls for it at first, and so is awake
+// for all that has to be answered before it comes.
+func (m *moves) next(heralded bool) (*engine.Message, engine.Status, error) {
+	if heralded {
+		ctx, stop := context.WithTimeout(m.ctx, heraldTime)
+		defer stop()
+		if msg, st, err := m.envoy.Mprobe(ctx, moveCall, moveMatch); err == nil {
+			return msg, st, nil
+		}
+	}
+	return m.envoy.Mprobe(m.ctx, awaitMoves, moveMatch)
+}
+
+// heraldTime is how long a rank is expected at once. Later it has to wake who waits for it.
+const heraldTime = 10 * time.Millisecond
 
 // herald tells a process that a rank is about to come to it: the connection is made, if there is none, and
 // the process awake, when the rank stands still.
