@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/exit"
@@ -217,7 +218,7 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 		v.mu.Unlock()
 	}()
 	senders.Go(func() {
-		tick := time.NewTicker(control.Beat(silence))
+		tick := alarm.NewTicker(control.Beat(silence))
 		defer tick.Stop()
 		for {
 			select {

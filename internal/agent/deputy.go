@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/chaos"
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
@@ -263,7 +264,7 @@ func (d *deputy) heed(l *line) {
 
 // beat says that this agent is alive.
 func (d *deputy) beat() {
-	tick := time.NewTicker(control.Beat(d.boot.Silence))
+	tick := alarm.NewTicker(control.Beat(d.boot.Silence))
 	defer tick.Stop()
 	for {
 		select {

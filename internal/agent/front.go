@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/identity"
@@ -153,7 +154,7 @@ func (f *front) show() {
 
 // beat says that the head is alive.
 func (f *front) beat() {
-	tick := time.NewTicker(control.Beat(f.a.job.Silence))
+	tick := alarm.NewTicker(control.Beat(f.a.job.Silence))
 	defer tick.Stop()
 	for {
 		select {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
@@ -39,7 +40,7 @@ func readUntil(stopping <-chan struct{}, c *crew.Crew, copies *buddy.Keeper, tel
 	s := hostsensor.NewSampler(hostsensor.Options{Throttle: &quota})
 	var last control.HostReading // but for its traffic
 	short := 0                   // readings in a row
-	tick := time.NewTicker(readingEvery)
+	tick := alarm.NewTicker(readingEvery)
 	defer tick.Stop()
 	before := map[int]uint64{}
 	carried := buddy.Carriage{}

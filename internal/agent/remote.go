@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/door"
 	"github.com/mpiv/mpiv/internal/exit"
@@ -145,7 +146,7 @@ func (r *remote) end(err error) {
 
 // write sends what is due, and that we are alive.
 func (r *remote) write() {
-	tick := time.NewTicker(control.Beat(r.a.job.Silence))
+	tick := alarm.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
 	for {
 		var all []control.ToAgent

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 )
 
@@ -46,7 +47,7 @@ func (c *Crew) lookForHangs() {
 			p.stat.Close()
 		}
 	}()
-	tick := time.NewTicker(hangLook)
+	tick := alarm.NewTicker(hangLook)
 	defer tick.Stop()
 	buf := make([]byte, 1024)
 	pings := uint64(0)

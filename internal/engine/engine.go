@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/lock"
 	"github.com/mpiv/mpiv/topology"
 )
@@ -208,6 +209,11 @@ type Engine struct {
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling
 
+	lull     atomic.Pointer[alarm.Alarm]           // who polls puts it off; nil: watch ticks
+	restedAt time.Time                             // when who polls last did so; guarded by polling
+	restDue  atomic.Bool                           // it is time for it
+	looks    atomic.Pointer[[]func(now time.Time)] // what they look at then; replaced as a whole while failMu is held
+
 	flushDue   atomic.Bool // flushTimer runs
 	flushTimer *time.Timer // has watch send what Isend held back and nobody else has sent
 
@@ -235,6 +241,7 @@ type peer struct {
 // New makes the engine of one process. Close ends it.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg.withDefaults(), ready: make(chan struct{}, 1), woken: make(chan struct{}, 1), roused: make(chan struct{}, 1), stop: make(chan struct{}), dead: make(chan struct{})}
+	e.looks.Store(new([]func(now time.Time)))
 	size := 0
 	for _, ranks := range cfg.Processes {
 		for _, r := range ranks {

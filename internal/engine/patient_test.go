@@ -178,3 +178,25 @@ func (w *world) lookUntilItCame(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// Who polls again and again looks at what asks for it now and then, and nobody does when nobody polls. After that, too,
+// who sleeps is woken.
+func TestWhoPollsLooks(t *testing.T) {
+	const late = 9
+	w := newWorld(t, engine.Config{}, 1, 1)
+	var looks atomic.Int64
+	w.engines[0].LookWhilePolling(func(time.Time) { looks.Add(1) })
+	came := make(chan error)
+	go func() {
+		_, err := w.boxes[0].Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: late}, nil)
+		came <- err
+	}()
+	for began := time.Now(); looks.Load() < 3 || time.Since(began) < 100*time.Millisecond; {
+		w.lookUntilItCame(t)
+	}
+	before := looks.Load()
+	time.Sleep(50 * time.Millisecond)
+	require.Equal(t, before, looks.Load())
+	require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
+	require.NoError(t, <-came)
+}

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/barrier"
 	"github.com/mpiv/mpiv/internal/release"
+	"github.com/mpiv/mpiv/internal/yield"
 )
 
 // The progress of all links: by whoever polls, one at a time.
@@ -97,6 +99,7 @@ func (e *Engine) Progress() {
 	}
 	e.pollSome()
 	e.leave()
+	e.rest()
 }
 
 // leave gives up polling. If goroutines sleep, the connections are armed, so
@@ -112,6 +115,46 @@ func (e *Engine) count() {
 	if e.polls&255 == 0 && e.crowded.Load() && time.Since(e.crowdedAt) > crowdedFor {
 		e.crowded.Store(false) // look again
 	}
+	if e.polls%restPolls == 0 {
+		if now := time.Now(); now.Sub(e.restedAt) > restEvery {
+			e.restedAt = now
+			e.restDue.Store(true)
+		}
+	}
+}
+
+// Who polls again and again rests before the Go scheduler would make it, which wakes threads.
+const (
+	restEvery = 5 * time.Millisecond
+	restPolls = 32 // so often it looks at the clock
+)
+
+// rest is called by who has polled, and holds nothing.
+func (e *Engine) rest() {
+	if e.restDue.Load() && e.restDue.CompareAndSwap(true, false) {
+		e.restNow()
+	}
+}
+
+//go:noinline
+func (e *Engine) restNow() {
+	yield.Yield()
+	if a := e.lull.Load(); a != nil {
+		a.Set(slow)
+	}
+	now := time.Now()
+	for _, look := range *e.looks.Load() {
+		look(now)
+	}
+}
+
+// LookWhilePolling has look called every few milliseconds by who polls, which so needs no thread that wakes for it:
+// as long as callers poll, and nobody can say how long that is. It must not wait. More calls of it may run at once.
+func (e *Engine) LookWhilePolling(look func(now time.Time)) {
+	e.failMu.Lock()
+	defer e.failMu.Unlock()
+	looks := append(slices.Clone(*e.looks.Load()), look)
+	e.looks.Store(&looks)
 }
 
 // quit is leave of who was counted.

@@ -112,6 +112,7 @@ func (e *Engine) spinFor(g *goal, s *spin) outcome {
 				moved := e.pollAll()
 				if g.reached() {
 					e.quit()
+					e.rest()
 					return reached
 				}
 				var o outcome

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/barrier"
 )
 
@@ -89,20 +90,17 @@ func (e *Engine) watch() {
 		return
 	}
 	const (
-		pace  = 5 * time.Millisecond
-		slow  = 2 * pace // while the program polls by itself, tick after tick
-		after = 4        // so many
-		few   = 16       // polls in pace, of a program that does not talk
-		quiet = 20       // ticks at which there was nothing to do, before it dozes
+		few   = 16 // polls in pace, of a program that does not talk
+		quiet = 20 // looks at which there was nothing to do, before it dozes
 	)
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	idle, polled := 0, 0
+	beat := newBeat(e)
+	defer beat.end()
+	idle := 0
 	rise := func() {
 		idle = 0
 		if e.dozing.Load() {
 			e.dozing.Store(false)
-			tick.Reset(pace)
+			beat.tick.Reset(pace)
 		}
 	}
 	wakes := burst
@@ -125,26 +123,22 @@ func (e *Engine) watch() {
 		case <-e.flushTimer.C:
 			e.flushAll()
 			continue
-		case <-tick.C:
+		case <-beat.tick.C:
+		case <-beat.off:
 		case <-e.stop:
 			return
 		}
 		polls := atomic.LoadUint32(&e.polls)
 		if polls != last { // somebody else polls
 			last, idle = polls, 0
-			if polled++; polled == after {
-				tick.Reset(slow)
-			}
+			beat.slower()
 			continue
 		}
-		if polled >= after {
-			tick.Reset(pace)
-		}
-		polled = 0
+		beat.fast()
 		if e.atRest() {
 			wakes.earn()
 			if idle++; idle >= quiet {
-				e.doze(tick)
+				e.doze(beat.tick)
 			}
 			continue
 		}
@@ -159,6 +153,58 @@ func (e *Engine) watch() {
 		}
 		wakes.armAgain(e)
 	}
+}
+
+// How often watch looks whether anybody has polled.
+const (
+	pace  = 5 * time.Millisecond
+	slow  = 2 * pace // once the program has polled by itself
+	after = 4        // times in a row
+)
+
+// A beat says when watch looks. While the program polls by itself that is when it has not done so for a while: it
+// puts off an alarm, and no thread wakes only to see that.
+type beat struct {
+	e      *Engine
+	tick   *time.Ticker
+	polled int              // looks in a row that found that somebody else polls
+	lull   *alarm.Alarm     // goes off when nobody does; nil before it is used
+	off    <-chan time.Time // of lull
+}
+
+func newBeat(e *Engine) *beat { return &beat{e: e, tick: time.NewTicker(pace)} }
+
+func (b *beat) end() {
+	b.tick.Stop()
+	if b.lull != nil {
+		b.e.lull.Store(nil)
+		b.lull.Close()
+	}
+}
+
+// slower is told that somebody else has polled since the last look.
+func (b *beat) slower() {
+	if b.polled++; b.polled == after {
+		if b.lull == nil {
+			b.lull = alarm.New()
+			b.off = b.lull.C
+		}
+		b.tick.Stop()
+		b.e.lull.Store(b.lull)
+	}
+	if b.polled >= after {
+		b.lull.Set(slow)
+	}
+}
+
+// fast is told that nobody has.
+func (b *beat) fast() {
+	if b.polled >= after {
+		b.e.lull.Store(nil)
+		b.lull.Unset()
+		b.tick.Reset(pace)
+	}
+	b.polled = 0
 }
 
 // wakes is how often connections may wake watch while the program computes, which has to give a core

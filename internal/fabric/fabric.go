@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
@@ -55,19 +56,21 @@ type Fabric struct {
 
 	wanted []atomic.Bool // by process: Connect was called
 	wake   chan struct{} // there is one of them, or somebody to watch
+	due    *alarm.Alarm  // time has passed
 
 	engine *engine.Engine // set by Start
 
 	mu     sync.Mutex // guards what follows; held for no I/O
 	pairs  []*pair    // by process; nil for this one; made by Start
 	ticked time.Time
+	next   time.Duration // after that; 0: not before something is wanted
 	refusals
 }
 
 // New makes a Fabric for a job of that many processes. It does nothing until
 // Start.
 func New(processes int, opt Options) *Fabric {
-	f := &Fabric{opt: opt, wanted: make([]atomic.Bool, processes), wake: make(chan struct{}, 1)}
+	f := &Fabric{opt: opt, wanted: make([]atomic.Bool, processes), wake: make(chan struct{}, 1), due: alarm.New()}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -113,6 +116,7 @@ func (f *Fabric) Start(e *engine.Engine, addrs [][]Addr) {
 		f.done.Go(func() { f.accept(&f.opt.Networks[i]) })
 	}
 	f.done.Go(f.run)
+	e.LookWhilePolling(f.lookInTime)
 }
 
 // expect has the endpoints let in who comes from these addresses.
@@ -131,13 +135,16 @@ func (f *Fabric) expect(addrs []Addr) {
 // Close stops dialing and accepting, closes the endpoints and waits. The engine
 // must be closed before.
 func (f *Fabric) Close() {
-	f.stop()
+	f.mu.Lock()
+	f.stop() // who polls sees it, or has begun all that it will
+	f.mu.Unlock()
 	for _, n := range f.opt.Networks {
 		if err := n.Endpoint.Close(); err != nil {
 			f.opt.Log.Warn("endpoint closed badly", "addr", n.Endpoint.Addr(), "err", err)
 		}
 	}
 	f.done.Wait()
+	f.due.Close()
 }
 
 // Meet says where a process is that was started after this one.
@@ -197,33 +204,45 @@ const (
 // run feeds the pairs with what the engine wants and with time. While there is
 // nothing to watch it sleeps.
 func (f *Fabric) run() {
-	tick := time.NewTimer(time.Hour)
-	defer tick.Stop()
 	for {
 		var due bool
 		select {
 		case <-f.wake:
-		case <-tick.C:
+		case <-f.due.C:
 			due = true
 		case <-f.ctx.Done():
 			return
 		}
-		if next := f.round(due); next > 0 {
-			tick.Reset(next)
+		f.mu.Lock()
+		if f.round(due); f.next > 0 {
+			f.due.Set(f.next)
 		} else {
-			tick.Stop()
+			f.due.Unset()
 		}
+		f.mu.Unlock()
 	}
 }
 
-// round looks at all pairs, and says when to look again; 0 if not before
-// something is wanted. due: time has passed.
-func (f *Fabric) round(due bool) time.Duration {
-	f.mu.Lock()
+// lookInTime does what run would, in the thread of who polls. Then run need not wake: it looks again if
+// nobody has polled by the time after that.
+func (f *Fabric) lookInTime(now time.Time) {
+	if !f.mu.TryLock() { // somebody looks
+		return
+	}
 	defer f.mu.Unlock()
+	if f.ctx.Err() != nil || f.next == 0 || now.Sub(f.ticked) < f.next {
+		return
+	}
+	if f.round(true); f.next > 0 {
+		f.due.Set(2 * f.next)
+	}
+}
+
+// round looks at all pairs, and sets when to look again. due: time has passed. mu is held.
+func (f *Fabric) round(due bool) {
 	now := time.Now()
 	held := now.Sub(f.ticked) > 4*idleTick // this process itself was held up, or did not look
-	next := time.Duration(0)
+	f.next = 0
 	for process, p := range f.pairs {
 		if p == nil || !p.known() {
 			continue
@@ -237,17 +256,16 @@ func (f *Fabric) round(due bool) time.Duration {
 		switch {
 		case !p.watched():
 		case p.busy():
-			next = busyTick
-		case next == 0:
-			next = idleTick
+			f.next = busyTick
+		case f.next == 0:
+			f.next = idleTick
 		}
 	}
 	if due {
 		f.ticked = now
-	} else if next > 0 { // the time since the last tick still runs
-		next = max(time.Millisecond, min(next, next-now.Sub(f.ticked)))
+	} else if f.next > 0 { // the time since the last tick still runs
+		f.next = max(time.Millisecond, min(f.next, f.next-now.Sub(f.ticked)))
 	}
-	return next
 }
 
 func (f *Fabric) accept(n *Network) {

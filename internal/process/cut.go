@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
@@ -43,7 +44,7 @@ func (p *Process) betweenHosts() bool {
 // reportCuts tells the agent of hosts to which nothing gets, again and again as long as
 // that lasts.
 func (p *Process) reportCuts() {
-	tick := time.NewTicker(cutLook)
+	tick := alarm.NewTicker(cutLook)
 	defer tick.Stop()
 	hosts := map[string]*estrangement{}
 	ctx, stop := context.WithCancel(context.Background())

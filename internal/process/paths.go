@@ -1,8 +1,10 @@
 package process
 
 import (
+	"sync"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/path"
@@ -20,68 +22,94 @@ type course struct {
 	network        topology.Class
 }
 
-// reportPaths sends readings of the paths to other hosts, until the job ends. While no
-// rank lives here there is little to see, and it looks seldom.
+// A pathReport is the readings of the paths to other hosts.
+type pathReport struct {
+	p   *Process
+	due *alarm.Alarm // it is time to look
+
+	mu      sync.Mutex // guards what follows
+	courses map[int]*course
+	last    time.Time // when it was looked
+	told    time.Time // and when a reading was made of that
+}
+
+// reportPaths sends readings of the paths to other hosts, until the job ends.
 func (p *Process) reportPaths() {
-	pace := path.Look
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	courses := map[int]*course{}
-	last := time.Now()
-	toldAt := last
+	r := &pathReport{p: p, due: alarm.New(), courses: map[int]*course{}, last: time.Now(), told: time.Now()}
+	defer r.due.Close()
+	r.due.Set(path.Look)
+	p.engine.LookWhilePolling(r.lookInTime)
 	for {
-		var now time.Time
 		select {
-		case now = <-tick.C:
+		case now := <-r.due.C:
+			if told := r.look(now); len(told.Links) > 0 || len(told.Heard) > 0 {
+				p.agent.Send(control.Message{Paths: &told}) // if that fails, Receive will
+			}
 		case <-p.stopped:
 			return
 		}
-		passed := now.Sub(last)
-		last = now
-		for peer := range courses {
-			if l := p.engine.Link(peer); l.Conn != nil {
-				m, measured := l.Conn.(transport.Measured)
-				if !measured {
-					continue
-				}
-				courses[peer].see(m.Path(), now, passed)
+	}
+}
+
+// lookInTime looks in the thread of who polls, so that reportPaths need not wake but to report.
+func (r *pathReport) lookInTime(now time.Time) {
+	if !r.mu.TryLock() { // somebody looks
+		return
+	}
+	defer r.mu.Unlock()
+	if now.Sub(r.last) >= path.Look && now.Sub(r.told) < r.p.options.Paths {
+		r.see(now)
+		r.due.Set(min(2*path.Look, r.told.Add(r.p.options.Paths).Sub(now)))
+	}
+}
+
+// see looks at all paths. mu is held.
+func (r *pathReport) see(now time.Time) {
+	passed := now.Sub(r.last)
+	r.last = now
+	for peer, c := range r.courses {
+		if l := r.p.engine.Link(peer); l.Conn != nil {
+			if m, measured := l.Conn.(transport.Measured); measured {
+				c.see(m.Path(), now, passed)
 			}
-		}
-		if now.Sub(toldAt) < p.options.Paths-path.Look/2 { // ticks are not exact
-			continue
-		}
-		over := now.Sub(toldAt)
-		toldAt = now
-		before := pace
-		if pace = path.Look; len(p.engine.Local()) == 0 {
-			pace = p.options.Paths
-		}
-		if pace != before {
-			tick.Reset(pace)
-		}
-		for _, l := range p.fabric.Links() {
-			if courses[l.Process] == nil {
-				courses[l.Process] = &course{}
-			}
-			if l.InUse >= 0 {
-				courses[l.Process].network = l.Candidates[l.InUse].Class
-			}
-		}
-		told := control.Paths{Over: over}
-		for peer, c := range courses {
-			if c.heard {
-				c.heard = false
-				told.Heard = append(told.Heard, peer)
-			}
-			if r, any := c.Read(over); any {
-				sent, _ := p.engine.Traffic(peer)
-				told.Links = append(told.Links, control.PathReading{Reading: r, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes), Sent: sent.Bytes})
-			}
-		}
-		if len(told.Links) > 0 || len(told.Heard) > 0 {
-			p.agent.Send(control.Message{Paths: &told}) // if that fails, Receive will
 		}
 	}
+}
+
+// look looks, and is the reading, if it is time for that. While no rank lives here there is little to see, and it is looked
+// seldom.
+func (r *pathReport) look(now time.Time) (told control.Paths) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.see(now)
+	pace := path.Look
+	if len(r.p.engine.Local()) == 0 {
+		pace = r.p.options.Paths
+	}
+	r.due.Set(pace)
+	if told.Over = now.Sub(r.told); told.Over < r.p.options.Paths-path.Look/2 { // it is not looked at exact times
+		return told
+	}
+	r.told = now
+	for _, l := range r.p.fabric.Links() {
+		if r.courses[l.Process] == nil {
+			r.courses[l.Process] = &course{}
+		}
+		if l.InUse >= 0 {
+			r.courses[l.Process].network = l.Candidates[l.InUse].Class
+		}
+	}
+	for peer, c := range r.courses {
+		if c.heard {
+			c.heard = false
+			told.Heard = append(told.Heard, peer)
+		}
+		if reading, any := c.Read(told.Over); any {
+			sent, _ := r.p.engine.Traffic(peer)
+			told.Links = append(told.Links, control.PathReading{Reading: reading, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes), Sent: sent.Bytes})
+		}
+	}
+	return told
 }
 
 // see takes how the path is now.

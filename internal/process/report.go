@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
@@ -126,8 +127,9 @@ func counts(cs []engine.Count) []control.Count {
 // while in the same calls: perhaps they wait in vain.
 func (p *Process) reportWhenStuck() {
 	const pace, patience, soon, seldom = 100 * time.Millisecond, 250 * time.Millisecond, 200 * time.Millisecond, time.Second
+	every := pace
 	again := soon // the agent's first looks may come too early, or be held up
-	tick := time.NewTicker(pace)
+	tick := alarm.NewTicker(pace)
 	defer tick.Stop()
 	var told []uint64
 	var toldAt time.Time
@@ -137,8 +139,16 @@ func (p *Process) reportWhenStuck() {
 		case <-p.stopped:
 			return
 		}
+		ranks := p.engine.Local()
+		before := every
+		if every = pace; len(ranks) == 0 {
+			every = seldom // there is nobody who could wait
+		}
+		if every != before {
+			tick.Reset(every)
+		}
 		var stuck []uint64
-		for _, r := range p.engine.Local() {
+		for _, r := range ranks {
 			box := p.engine.Box(r)
 			if box == nil { // it has left meanwhile
 				continue

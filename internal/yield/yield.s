@@ -1,0 +1,1 @@
+// A function without a body needs a file of assembly in its package.
