@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/plain"
 )
 
 // A crew looks at its processes and tells what stands still and what goes on again. It counts
@@ -129,19 +130,16 @@ func (p *pulse) look(state byte, ticks uint64, frozen func() bool) (why string) 
 // Those that have not said Hello, or have ended, are not in it.
 func (c *Crew) Ticks() map[int]uint64 {
 	all := map[int]uint64{}
-	buf := make([]byte, 1024)
 	for _, m := range c.all() {
 		pid := m.speaks()
 		if pid == 0 {
 			continue
 		}
-		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/stat")
+		stat, err := plain.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			continue
 		}
-		n, _ := f.ReadAt(buf, 0)
-		f.Close()
-		if _, ticks, ok := parseStat(buf[:n]); ok {
+		if _, ticks, ok := parseStat(stat); ok {
 			all[m.Index] = ticks
 		}
 	}
@@ -167,7 +165,7 @@ func parseStat(text []byte) (state byte, ticks uint64, ok bool) {
 // frozen tells whether the process is in a control group that is frozen, of version 1
 // or 2.
 func frozen(pid int) bool {
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	groups, err := plain.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return false
 	}
@@ -177,13 +175,13 @@ func frozen(pid int) bool {
 		case len(part) < 3 || part[2] == "/": // the first group cannot be frozen
 		case part[0] == "0":
 			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-				text, err := os.ReadFile(filepath.Join(root, part[2], "cgroup.events"))
+				text, err := plain.ReadFile(filepath.Join(root, part[2], "cgroup.events"))
 				if err == nil && strings.Contains(string(text), "frozen 1") {
 					return true
 				}
 			}
 		case part[1] == "freezer":
-			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/freezer", part[2], "freezer.state"))
+			text, err := plain.ReadFile(filepath.Join("/sys/fs/cgroup/freezer", part[2], "freezer.state"))
 			if err == nil && strings.TrimSpace(string(text)) == "FROZEN" {
 				return true
 			}

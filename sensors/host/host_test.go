@@ -19,13 +19,14 @@ type fake struct {
 	waited   Waited
 	throttle time.Duration
 	broken   map[Source]error
+	gauged   int // how often Load was asked
 }
 
 func (f *fake) CPU() (CPUTimes, error) { return f.cpu, f.broken[CPU] }
 func (f *fake) Memory() (uint64, uint64, error) {
 	return 1 << 30, 4 << 30, f.broken[Memory]
 }
-func (f *fake) Load() (float64, error)             { return 2.5, f.broken[Load] }
+func (f *fake) Load() (float64, error)             { f.gauged++; return 2.5, f.broken[Load] }
 func (f *fake) Traffic() (map[string]Bytes, error) { return f.traffic, f.broken[Traffic] }
 func (f *fake) Pressure() (Waited, error)          { return f.waited, f.broken[Pressure] }
 func (f *fake) Throttled() (time.Duration, error)  { return f.throttle, f.broken[Throttle] }
@@ -35,6 +36,21 @@ func (f *fake) options() Options {
 }
 
 var start = time.Unix(1_700_000_000, 0)
+
+// What changes slowly is read once a second, and is in all readings.
+func TestSampleReadsGaugesOnceASecond(t *testing.T) {
+	const readings, pace = 21, 200 * time.Millisecond
+	f := new(fake)
+	s := NewSampler(f.options())
+	for i := range readings {
+		r, err := s.Sample(start.Add(time.Duration(i) * pace))
+		require.NoError(t, err)
+		require.Equal(t, 2.5, r.Load)
+		require.Equal(t, 0.25, r.MemoryUsed)
+		require.Equal(t, uint64(4<<30), r.MemoryBytes)
+	}
+	require.Equal(t, 5, f.gauged)
+}
 
 func TestSampleTakesDeltas(t *testing.T) {
 	f := &fake{

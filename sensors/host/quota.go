@@ -1,9 +1,6 @@
 package host
 
-import (
-	"os"
-	"time"
-)
+import "time"
 
 // A Quota tells for what share of the time one has held this process's control group up. It is cheap
 // enough for a process that gets a hundredth of a core; a Sampler's reading is not. The zero value has
@@ -18,7 +15,7 @@ type Quota struct {
 // Held is the share since it was last asked, 0 to 1: 0 the first time, and where nothing tells.
 func (q *Quota) Held(now time.Time) float64 {
 	if q.groups == nil {
-		q.groups = &controlGroups{root: os.DirFS("/")}
+		q.groups = &controlGroups{root: root}
 	}
 	var held time.Duration
 	if held, q.err = q.groups.Throttled(); q.err != nil {

@@ -29,10 +29,10 @@ type Reading struct {
 	CPU   float64 // share of all processors that was busy, without steal
 	Steal float64 // share that the hypervisor gave to others
 
+	// These are read once a second.
 	MemoryUsed  float64 // share
 	MemoryBytes uint64  // in all
-
-	Load float64 // tasks that run or wait, over the last minute
+	Load        float64 // tasks that run or wait, over the last minute
 
 	Interfaces []Interface // by name, without loopbacks
 

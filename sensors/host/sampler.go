@@ -97,6 +97,7 @@ func (o Options) withDefaults() Options {
 type Sampler struct {
 	o    Options
 	last counters
+	slow gauges
 }
 
 // counters are what deltas are made of.
@@ -112,6 +113,29 @@ type counters struct {
 
 // NewSampler reads nothing yet.
 func NewSampler(o Options) *Sampler { return &Sampler{o: o.withDefaults()} }
+
+// gauges are what changes slowly.
+type gauges struct {
+	at        time.Time
+	load      float64
+	used      float64 // part of bytes
+	bytes     uint64
+	loadErr   error
+	memoryErr error
+}
+
+// slowEvery is how old gauges are at most, but for what a reading is late.
+const slowEvery = time.Second
+
+func (s *Sampler) readSlow(now time.Time) gauges {
+	g := gauges{at: now}
+	g.load, g.loadErr = s.o.Load.Load()
+	used, total, err := s.o.Memory.Memory()
+	if g.memoryErr = err; err == nil && total > 0 {
+		g.used, g.bytes = float64(used)/float64(total), total
+	}
+	return g
+}
 
 var errFirst = errors.New("it was missing in the reading before")
 
@@ -139,13 +163,12 @@ func (s *Sampler) Sample(now time.Time) (Reading, error) {
 	miss(Pressure, err)
 	next.throttle, err = s.o.Throttle.Throttled()
 	miss(Throttle, err)
-	r.Load, err = s.o.Load.Load()
-	miss(Load, err)
-	used, total, err := s.o.Memory.Memory()
-	miss(Memory, err)
-	if err == nil && total > 0 {
-		r.MemoryUsed, r.MemoryBytes = float64(used)/float64(total), total
+	if s.slow.at.IsZero() || now.Sub(s.slow.at) >= slowEvery {
+		s.slow = s.readSlow(now)
 	}
+	r.Load, r.MemoryUsed, r.MemoryBytes = s.slow.load, s.slow.used, s.slow.bytes
+	miss(Load, s.slow.loadErr)
+	miss(Memory, s.slow.memoryErr)
 	if len(r.Missing) == 6 {
 		return Reading{}, fmt.Errorf("read the host: nothing can be read: %w", r.Missing[CPU])
 	}

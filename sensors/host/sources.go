@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -15,10 +14,12 @@ import (
 	"github.com/shirou/gopsutil/v3/load"
 	"github.com/shirou/gopsutil/v3/mem"
 	"github.com/shirou/gopsutil/v3/net"
+
+	"github.com/mpiv/mpiv/internal/plain"
 )
 
 // root is the file system, for what gopsutil does not read.
-var root = os.DirFS("/")
+var root fs.FS = plain.Root{}
 
 // machine is this host, or its network namespace, by gopsutil.
 type machine struct{}
