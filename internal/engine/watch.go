@@ -193,7 +193,7 @@ func (b *beat) slower() {
 		b.e.lull.Store(b.lull)
 	}
 	if b.polled >= after {
-		b.lull.Set(slow)
+		b.lull.Set(pace) // it has not polled often enough to put it off, or not any more
 	}
 }
 
