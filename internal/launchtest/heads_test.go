@@ -25,7 +25,8 @@ func TestMpivrunAndTheHeadKilled(t *testing.T) {
 		require.Zero(t, want.code, "%v", want)
 
 		r := s.start(append(append(args, "--host", "X,Y,Z,W", "--map-by", "node", "--oversubscribe", "-n", "4", "--spares", "4", "--snapshot", "0.2", "--outlive", "--verbose"), program...)...)
-		require.Eventually(t, func() bool { return strings.Contains(r.errs.String(), "known to 3 agents") }, 30*time.Second, 5*time.Millisecond, "%v", &r.errs)
+		r.errs.await(t, "known to 3 agents", 1)
+		r.errs.await(t, "ranks start", 1)
 		agents := map[string]int{}
 		for _, m := range agentOf.FindAllStringSubmatch(r.errs.String(), -1) {
 			agents[m[1]], _ = strconv.Atoi(m[2])
