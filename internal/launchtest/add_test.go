@@ -81,6 +81,7 @@ func TestHostAddedAgainByAnotherHead(t *testing.T) {
 		require.Zero(t, want.code, "%v", want)
 		r := s.start(append(append(args, "--verbose", "--outlive", "--silence", "2", "--host", "X,Y,Z", "--oversubscribe", "-n", "3", "--spares", "2", "--snapshot", "0.2"), program...)...)
 		r.errs.await(t, "known to 3 agents", 1)
+		r.errs.await(t, "ranks start", 1)
 		r.order("heat2d", "add", "W:2")
 		said := agentOf.FindAllStringSubmatch(r.errs.String(), -1)
 		at := slices.IndexFunc(said, func(m []string) bool { return m[1] == "X" })
