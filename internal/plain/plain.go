@@ -43,7 +43,7 @@ func retried(f func() (int, error)) (int, error) {
 // Root is the file system of this host, of which files are read by ReadFile.
 type Root struct{}
 
-// Open implements [fs.FS].
+// Open implements [fs.FS]. It fails: there is ReadFile.
 func (Root) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 }

@@ -41,8 +41,8 @@ func (p *Process) reportPaths() {
 	p.engine.LookWhilePolling(r.lookInTime)
 	for {
 		select {
-		case now := <-r.due.C:
-			if told := r.look(now); len(told.Links) > 0 || len(told.Heard) > 0 {
+		case <-r.due.C:
+			if told := r.look(); len(told.Links) > 0 || len(told.Heard) > 0 {
 				p.agent.Send(control.Message{Paths: &told}) // if that fails, Receive will
 			}
 		case <-p.stopped:
@@ -78,9 +78,10 @@ func (r *pathReport) see(now time.Time) {
 
 // look looks, and is the reading, if it is time for that. While no rank lives here there is little to see, and it is looked
 // seldom.
-func (r *pathReport) look(now time.Time) (told control.Paths) {
+func (r *pathReport) look() (told control.Paths) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := time.Now() // who polls may have looked since the alarm went off
 	r.see(now)
 	pace := path.Look
 	if len(r.p.engine.Local()) == 0 {

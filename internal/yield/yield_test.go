@@ -7,14 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who yields lets those run who are ready on its P, and goes on.
+// Who yields lets those run who are ready on its P, and goes on: at once, and not when the monitor takes the core.
 func TestOthersRun(t *testing.T) {
+	const others, few = 3, 10
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	ran := make(chan int, 3)
-	for i := range 3 {
+	ran := make(chan int, others)
+	for i := range others {
 		go func() { ran <- i }()
 	}
-	require.Empty(t, ran)
-	Yield()
-	require.Len(t, ran, 3)
+	yields := 0
+	for ; len(ran) < others; yields++ {
+		Yield()
+	}
+	require.LessOrEqual(t, yields, few)
 }
