@@ -1,6 +1,25 @@
 package shm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/mpiv/mpiv/internal/race"
+)
+
+// copiesLines says that copyLines takes lines without fetching what was in them. The race detector
+// would not see it read a body that is being changed.
+var copiesLines = cpu.X86.HasERMS && !race.Enabled
+
+// copyLines copies from to the beginning of to, which begins with a cache line and must not be shorter. The
+// processor knows that whole lines are written, so it need not wait for what another core had in them.
+func copyLines(to, from []byte) {
+	copyString(unsafe.SliceData(to[:len(from)]), unsafe.SliceData(from), len(from))
+}
+
+//go:noescape
+func copyString(to, from *byte, n int)
 
 // prefetchWrite makes this core fetch b, to write to it soon.
 func prefetchWrite(b []byte) { prefetchLines(unsafe.SliceData(b), len(b)) }

@@ -12,6 +12,15 @@ next:
 	JGT  next
 	RET
 
+// func copyString(to, from *byte, n int)
+TEXT ·copyString(SB), NOSPLIT, $0-24
+	MOVQ to+0(FP), DI
+	MOVQ from+8(FP), SI
+	MOVQ n+16(FP), CX
+	REP
+	MOVSB
+	RET
+
 // func prefetchReadLines(p *byte, n int)
 TEXT ·prefetchReadLines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX

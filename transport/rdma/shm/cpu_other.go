@@ -2,6 +2,10 @@
 
 package shm
 
+const copiesLines = false
+
+func copyLines(to, from []byte) { copy(to, from) }
+
 func prefetchWrite([]byte) {}
 
 func prefetchLines(*byte, int) {}

@@ -13,11 +13,12 @@ import (
 // A gauge weighs the two ways of a long body: through the ring, into which this process copies
 // it and out of which the peer does, or by a call with which the peer reads it. The call takes
 // a microsecond before it copies a byte, more or less by the machine. In the ring each cache
-// line goes from core to core twice, which takes a quarter as long where the two have a cache
-// in common as where they have none; and the system may move a process at any time. So some of
+// line goes from core to core twice, unless it is copied by lines, and that takes a quarter as long where the two have
+// a cache in common as where they have none; and the system may move a process at any time. So some of
 // the copies into the ring are timed.
 type gauge struct {
 	call    cost
+	reach   reach
 	heard   atomic.Uint64 // how far the peer had answered when the last long body went
 	offered atomic.Uint64 // bodies for the peer to read, and tries of the ring between them
 
@@ -26,16 +27,25 @@ type gauge struct {
 	copied uint
 }
 
-const (
-	longestEager    = 16 << 10 // of the bodies that may be sooner there through the ring,
-	longestInStream = 8 << 10  //   and in a stream, of which one call reads several
+// A reach is the longest body that may be sooner there through the ring.
+type reach struct{ answer, stream int } // of a stream one call reads several bodies
 
+// reachOf is where bodies are copied by lines, or not.
+func reachOf(lines bool) reach {
+	if lines {
+		return reach{answer: maxBody, stream: 16 << 10}
+	}
+	return reach{answer: 16 << 10, stream: 8 << 10}
+}
+
+const (
 	timedEach = 8   // one in so many copies is timed,
 	triedEach = 128 // and where reads are faster, one in so many bodies is copied nevertheless
 	smoothing = 4
 
 	firstPerKiB = 100 * time.Nanosecond
 	mostPerKiB  = time.Microsecond // if it took longer the process did not have its core
+	rise        = 2                // and if it took so many times as long as others it may not have had it for a while
 )
 
 // prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows
@@ -43,7 +53,7 @@ const (
 // has not been used once, so that it cannot be judged.
 func (g *gauge) prefersRead(n int, heard uint64, fresh bool) bool {
 	stream := heard == g.heard.Load()
-	if n > longestEager || stream && n > longestInStream {
+	if n > g.reach.answer || stream && n > g.reach.stream {
 		return true
 	}
 	before := g.call.fixed
@@ -75,7 +85,7 @@ func (g *gauge) took(n int, d time.Duration) {
 	if g.tries() {
 		g.offered.Add(1)
 	}
-	g.perKiB += (min(d<<10/time.Duration(n), mostPerKiB) - g.perKiB) / smoothing
+	g.perKiB += (min(d<<10/time.Duration(n), mostPerKiB, rise*g.perKiB+smoothing) - g.perKiB) / smoothing
 }
 
 // A cost is what reading another process's memory takes.

@@ -18,16 +18,16 @@ func timed(g *gauge, perKiB time.Duration) {
 
 func TestGauge(t *testing.T) {
 	const near, far = 120 * time.Nanosecond, 450 * time.Nanosecond
-	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, perKiB: firstPerKiB}
+	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(false), perKiB: firstPerKiB}
 	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
 	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
 
 	timed(&g, near)
 	require.False(t, answers(8<<10))
-	require.False(t, answers(longestEager), "a call costs more than the ring where somebody waits")
-	require.True(t, answers(longestEager+1))
-	require.False(t, streams(longestInStream))
-	require.True(t, streams(longestEager), "of a stream one call reads several")
+	require.False(t, answers(16<<10), "a call costs more than the ring where somebody waits")
+	require.True(t, answers(16<<10+1))
+	require.False(t, streams(8<<10))
+	require.True(t, streams(16<<10), "of a stream one call reads several")
 
 	timed(&g, far)
 	require.True(t, answers(8<<10))
@@ -36,14 +36,31 @@ func TestGauge(t *testing.T) {
 
 	g.call.fixed /= 4
 	timed(&g, near)
-	require.True(t, answers(longestEager), "calls are cheap here")
+	require.True(t, answers(16<<10), "calls are cheap here")
 	require.False(t, answers(5<<10))
+}
+
+func TestGaugeWhereBodiesAreCopiedByLines(t *testing.T) {
+	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(true), perKiB: firstPerKiB}
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
+
+	timed(&g, 20*time.Nanosecond)
+	require.False(t, answers(maxBody))
+	require.True(t, answers(maxBody+1))
+	require.False(t, streams(16<<10))
+	require.True(t, streams(16<<10+1), "what comes before it is received is copied once more")
+
+	g.took(16<<10, 16*mostPerKiB)
+	require.False(t, answers(maxBody), "once this process did not have its core")
+	timed(&g, 450*time.Nanosecond)
+	require.True(t, answers(16<<10), "lines are not taken so here")
 }
 
 // Where reads are faster, the ring is tried now and then, or nobody would know that the processes
 // have been moved.
 func TestGaugeTries(t *testing.T) {
-	g := gauge{call: cost{fixed: time.Microsecond}, perKiB: mostPerKiB}
+	g := gauge{call: cost{fixed: time.Microsecond}, reach: reachOf(false), perKiB: mostPerKiB}
 	bodies, tried := 0, 0
 	for ; bodies < 100*triedEach; bodies++ {
 		read := g.prefersRead(8<<10, uint64(bodies), false)

@@ -22,7 +22,8 @@ import (
 // the cell of its slot, or in the ring of bytes, contiguous, from a multiple of 64.
 //
 // A body that may be waited for is announced before it is there, if it is long, and
-// grows by pieces: the receiver copies one while the sender copies the next.
+// grows by pieces: the receiver copies one while the sender copies the next. Where bodies
+// are copied by lines none grows: there is little to win, and the receiver would hold up the sender.
 //
 // A sender that has many peers turns back to the beginning of the rings when its
 // receiver has taken everything: a lane then lies in the few lines that it needs,
@@ -100,6 +101,7 @@ type sendLane struct {
 	ends  []uint64                  // see end
 	last  [transport.HeaderLen]byte // of the message before, unless that was one of a stream
 	known bool                      // last is it
+	lines bool                      // bodies are copied by lines
 
 	slot           *slot  // at tail
 	lap            uint64 // of it, with a message
@@ -109,7 +111,7 @@ type sendLane struct {
 }
 
 func newSendLane(l lane) sendLane {
-	return sendLane{lane: l, ends: make([]uint64, len(l.slots)), slot: &l.slots[l.index(0)], lap: l.lapOf(0)}
+	return sendLane{lane: l, lines: copiesLines, ends: make([]uint64, len(l.slots)), slot: &l.slots[l.index(0)], lap: l.lapOf(0)}
 }
 
 // goTo goes on with the slot at tail, when the ring of bytes is used up to byte dataTail.
@@ -158,10 +160,10 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
 		copy(s.first()[:], body)
 		release.Store64(&s.word, l.lap<<32|counted|uint64(len(body)))
-	case len(body) > wholeLen && !streams:
+	case len(body) > wholeLen && !streams && !l.lines:
 		l.grow(s, header, room, body)
 	default:
-		copy(room, body)
+		l.copy(room, body)
 		transport.CopyHeader(&s.header, header)
 		release.Store64(&s.word, l.lap<<32|uint64(len(body)))
 	}
@@ -176,10 +178,23 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 			prefetchLines(&next.inline[firstLine], 1)
 		}
 	}
-	if len(body) > inlineLen {
+	if len(body) > inlineLen && !l.byLines(len(body)) {
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
+}
+
+// byLines tells whether a body of n bytes is copied by lines. Shorter ones are there sooner
+// where what they overwrite has been fetched before.
+func (l *sendLane) byLines(n int) bool { return n > 2<<10 && l.lines }
+
+// copy copies body into its room.
+func (l *sendLane) copy(room, body []byte) {
+	if l.byLines(len(body)) {
+		copyLines(room, body)
+	} else {
+		copy(room, body)
+	}
 }
 
 // fresh tells whether the ring of bytes has not been used once.

@@ -210,6 +210,7 @@ func TestABodyThatGrows(t *testing.T) {
 	in := &collector{t: t}
 	var header [transport.HeaderLen]byte
 	body := bytes.Repeat([]byte{0}, wholeLen+100)
+	near.send[rdma.Eager].lines = false
 	posted, ok := near.send[rdma.Eager].post(&header, body, false)
 	require.True(t, posted && ok)
 	s := far.recv[rdma.Eager].slot
@@ -230,8 +231,14 @@ func TestABodyThatGrows(t *testing.T) {
 }
 
 func TestBodiesAreTakenWhileTheyGrow(t *testing.T) {
+	t.Run("copied", func(t *testing.T) { bodiesGrow(t, false) })
+	t.Run("copied by lines", func(t *testing.T) { bodiesGrow(t, true) })
+}
+
+func bodiesGrow(t *testing.T, lines bool) {
 	const messages = 3000
 	near, far := pairOf(t)
+	near.send[rdma.Eager].lines = lines
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		random := rand.New(rand.NewPCG(3, 4))

@@ -47,12 +47,12 @@ type QueuePair struct {
 
 	// owned by who posts sends
 	send  [rdma.Lanes]sendLane
-	heard uint64 // recv[Eager].seen at the last
+	heard uint64 // stirred at the last
 	gauge gauge
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
-	stirred       uint32 // polls that found messages
+	stirred       release.Uint64 // polls that found messages
 	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
@@ -85,7 +85,7 @@ func newQueuePair(d *Domain, seg *segment, out int, sock *net.UnixConn) (*QueueP
 	q := &QueuePair{
 		domain: d, segment: seg, out: &seg.dirs[out], in: &seg.dirs[1-out], sock: sock, raw: raw,
 		began: time.Now().Add(-knownAlive), // nothing is known yet
-		gauge: gauge{call: callCost(), perKiB: firstPerKiB},
+		gauge: gauge{call: callCost(), reach: reachOf(copiesLines), perKiB: firstPerKiB},
 	}
 	send, recv := seg.dirs.lanes(out), seg.dirs.lanes(1-out)
 	for l := range rdma.Lane(rdma.Lanes) {
@@ -173,11 +173,11 @@ func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, str
 }
 
 // answered grows with what the peer has sent.
-func (q *QueuePair) answered() uint64 { return atomic.LoadUint64(&q.recv[rdma.Eager].seen) }
+func (q *QueuePair) answered() uint64 { return q.stirred.Get() }
 
 func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
-		return n > longestEager
+		return n > q.gauge.reach.answer
 	}
 	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.send[rdma.Eager].fresh())
 }
@@ -242,7 +242,9 @@ const lively = 64
 
 // stir counts a poll that found messages.
 func (q *QueuePair) stir() {
-	if q.stirred++; q.stirred%lively == 0 && q.in.sleeping.Load() == drowsy {
+	n := q.stirred.Get() + 1
+	q.stirred.Set(n)
+	if n%lively == 0 && q.in.sleeping.Load() == drowsy {
 		q.in.sleeping.CompareAndSwap(drowsy, awake)
 	}
 }
