@@ -43,7 +43,7 @@ func command(args []string, stdout, stderr *os.File) int {
 	case "agent":
 		return deputy(args[1:], stderr)
 	case "guard":
-		crew.Guard(os.Stdin)
+		crew.GuardLife(os.Stdin)
 	case "ps":
 		err = ps(stdout, args[1:])
 	case "top":
@@ -99,20 +99,23 @@ func deputy(args []string, stderr *os.File) int {
 	if len(args) > 0 {
 		return report(stderr, usage("mpivrun agent takes no arguments; to run a program of that name: mpivrun -- agent …"))
 	}
-	if err := orphans.Adopt(); err != nil {
+	guard, err := startGuard()
+	if err == nil {
+		err = orphans.Adopt()
+	}
+	if err != nil {
 		return report(stderr, err)
 	}
-	return agent.Deputy(agent.Orders{In: os.Stdin, Out: os.Stdout, Errs: stderr, Guard: guard(), Log: true, Breaker: breakerFor})
+	return agent.Deputy(agent.Orders{In: os.Stdin, Out: os.Stdout, Errs: stderr, Guard: guard, Log: true, Breaker: breakerFor})
 }
 
-// guard is the command that is a guard; none if this program cannot tell where
-// it is.
-func guard() []string {
+// startGuard starts this program as a guard; none if it cannot tell where it is.
+func startGuard() (*crew.Guard, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return []string{self, "guard"}
+	return crew.StartGuard(self, "guard")
 }
 
 // misspelt is err, with the command that may have been meant by the first word of the command line where
@@ -139,6 +142,12 @@ func launch(args []string, stdout, stderr *os.File) int {
 	if err != nil {
 		return report(stderr, &exit.Error{Code: codeUsage, Err: err})
 	}
+	if !r.Outlive {
+		j.Reaper = true
+		if j.Guard, err = startGuard(); err != nil {
+			return report(stderr, err)
+		}
+	}
 	if r.Insecure && !r.Quiet {
 		fmt.Fprintln(stderr, "mpivrun: --insecure: whoever can listen to the networks between the hosts can read the messages, and join")
 	}
@@ -161,7 +170,6 @@ func launch(args []string, stdout, stderr *os.File) int {
 	if r.Outlive {
 		return outlive(j, stdout, stderr)
 	}
-	j.Reaper, j.Guard = true, guard()
 	if err := orphans.Adopt(); err != nil {
 		return report(stderr, err)
 	}

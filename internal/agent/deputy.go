@@ -68,11 +68,11 @@ type stdio struct {
 
 // Orders are what an agent is started with.
 type Orders struct {
-	In    io.Reader // has what to do, as a line. Its end is that of the launch
-	Out   io.Writer // of a job that outlives its head: the first agent tells how it began, as a Begun
-	Errs  io.Writer // takes what cannot be told the job's first agent
-	Guard []string  // as in Job
-	Log   bool      // this operating-system process does nothing else: the first agent's own standard error becomes a file
+	In    io.Reader   // has what to do, as a line. Its end is that of the launch
+	Out   io.Writer   // of a job that outlives its head: the first agent tells how it began, as a Begun
+	Errs  io.Writer   // takes what cannot be told the job's first agent
+	Guard *crew.Guard // as in Job
+	Log   bool        // this operating-system process does nothing else: the first agent's own standard error becomes a file
 	// Breaker is as in Job, for a schedule. Nil: there is none.
 	Breaker func(chaos.Schedule) (Breaker, error)
 }
@@ -309,6 +309,7 @@ func (d *deputy) leave() {
 		d.crew.Close()
 		d.dir.Remove()
 	}
+	d.orders.Guard.Close()
 	var launched []int
 	if d.office.goesOn.Load() {
 		launched = d.launches.leave()

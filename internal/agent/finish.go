@@ -37,6 +37,7 @@ func (a *Agent) finish() {
 	if a.crew != nil {
 		a.asked.Close()
 		a.crew.Close()
+		a.job.Guard.Close()
 		a.dir.Remove()
 	}
 	if a.job.Reaper {
@@ -63,6 +64,7 @@ func (a *Agent) release() {
 	if a.crew != nil {
 		a.crew.Close()
 	}
+	a.job.Guard.Close()
 	if a.dir != nil {
 		a.dir.Remove()
 	}

@@ -73,9 +73,9 @@ type Job struct {
 	// Reaper says that this operating-system process does nothing but run the
 	// job: whatever its processes leave behind is ended with the job.
 	Reaper bool
-	// Guard is a command that calls crew.Guard: should this process be killed, it
-	// ends what the job's processes have started. Empty means none.
-	Guard []string
+	// Guard ends what the job's processes have started, should this process be killed. Nil means
+	// nobody does. It is closed when the job has ended.
+	Guard *crew.Guard `json:"-"`
 
 	// A process that has not said Hello this long after another is named. Zero
 	// means 10 s.
@@ -100,7 +100,7 @@ func (j Job) words(f func(string) string) Job {
 	for _, name := range []*string{&j.Dir, &j.ContractsFile, &j.Targets, &j.Events, &j.Trace, &j.OutputDir, &j.ChaosHistory, &j.Runtime} {
 		*name = f(*name)
 	}
-	j.Guard, j.Launch.Command, j.Launch.Mpivrun = control.Each(j.Guard, f), control.Each(j.Launch.Command, f), f(j.Launch.Mpivrun)
+	j.Launch.Command, j.Launch.Mpivrun = control.Each(j.Launch.Command, f), f(j.Launch.Mpivrun)
 	return j
 }
 

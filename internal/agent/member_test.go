@@ -33,9 +33,13 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		self, _ := os.Executable()
-		os.Exit(Deputy(Orders{In: os.Stdin, Out: os.Stdout, Errs: os.Stderr, Guard: []string{"env", envDo + "=guard", self}}))
+		guard, err := crew.StartGuard("env", envDo+"=guard", self)
+		if err != nil {
+			panic(err)
+		}
+		os.Exit(Deputy(Orders{In: os.Stdin, Out: os.Stdout, Errs: os.Stderr, Guard: guard}))
 	} else if do == "guard" {
-		crew.Guard(os.Stdin)
+		crew.GuardLife(os.Stdin)
 		os.Exit(0)
 	} else if do != "" {
 		members[do](newMember())

@@ -33,7 +33,6 @@ type Crew struct {
 	job      Job // set by Start
 	control  *net.UnixListener
 	starter  *starter // nil before Start
-	guard    *guard   // nil if there is none
 	null     *os.File
 	forking  sync.RWMutex // held for reading while a process is started
 	scrapes  scrapes
@@ -52,8 +51,8 @@ type Job struct {
 	Token    []byte
 	Networks []control.Network
 	Options  control.Options
-	Bind     bool     // each process to as many cores as it has ranks
-	Guard    []string // the command that calls Guard; none: no guard
+	Bind     bool   // each process to as many cores as it has ranks
+	Guard    *Guard // of the processes; closed by the caller, after the crew
 }
 
 // A Process is one to be started. What its slices have is not changed, here or by who gave it to Add.
@@ -167,12 +166,7 @@ func (c *Crew) Start(j Job) error {
 	for _, m := range c.children {
 		c.pump(m)
 	}
-	if len(c.job.Guard) > 0 && len(c.children) > 0 {
-		var err error
-		if c.guard, err = newGuard(c.job.Guard, c.socket()); err != nil {
-			return err
-		}
-	}
+	c.job.Guard.guards(c.socket())
 	c.Accept(c.control, c.serve)
 	if c.job.Options.Survive == "crashes" || c.job.Options.Survive == "report" {
 		c.wg.Go(c.lookForHangs)
@@ -273,12 +267,12 @@ func (c *Crew) started(m *child, err error) {
 		return
 	}
 	pid := m.pid()
-	c.guard.add(pid)
+	c.job.Guard.add(pid)
 	c.owner.Forked(m.Index, pid, nil)
 	c.wg.Go(func() {
 		status := m.wait()
 		if syscall.Kill(-pid, 0) != nil { // nothing that it started is left in its group
-			c.guard.remove(pid)
+			c.job.Guard.remove(pid)
 		}
 		os.Remove(filepath.Join(c.dir, control.BlankFile(m.Index))) // of one that was killed
 		c.owner.Exited(m.Index, status)
@@ -327,7 +321,6 @@ func (c *Crew) Close() {
 	if c.starter != nil {
 		c.starter.close()
 	}
-	c.guard.close()
 	for _, m := range c.children {
 		m.closeOurs()
 		if m.pid() == 0 {

@@ -19,20 +19,21 @@ import (
 	"github.com/mpiv/mpiv/internal/orphans"
 )
 
-// A guard is a small process that outlives its agent by a moment: should the
+// A Guard is a small process that outlives its agent by a moment: should the
 // agent be killed, it kills what the agent's processes have started. They
 // themselves die with the agent, by the signal that they asked for; what they
 // started is found by its process group, or by the job's socket in its environment.
-type guard struct {
+// The nil Guard does nothing.
+type Guard struct {
 	cmd *exec.Cmd
 
 	mu sync.Mutex // guards in
 	in io.WriteCloser
 }
 
-// newGuard starts command, which calls Guard, for processes that have socket in
-// their environment. The nil guard does nothing.
-func newGuard(command []string, socket string) (*guard, error) {
+// StartGuard starts command, which calls GuardLife. It is best called early: a guard takes a core for some tens of
+// milliseconds to come to life, which the ranks want once they run.
+func StartGuard(command ...string) (*Guard, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
 	in, err := cmd.StdinPipe()
@@ -42,25 +43,27 @@ func newGuard(command []string, socket string) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a guard, which ends what is left should mpivrun be killed: %w", err)
 	}
-	fmt.Fprintf(in, "=%s\n", socket)
-	return &guard{cmd: cmd, in: in}, nil
+	return &Guard{cmd: cmd, in: in}, nil
 }
 
-// add and remove tell that a process runs, or that it and its group have ended.
-func (g *guard) add(pid int)    { g.tell('+', pid) }
-func (g *guard) remove(pid int) { g.tell('-', pid) }
+// guards tells that the processes have socket in their environment.
+func (g *Guard) guards(socket string) { g.tell("=%s\n", socket) }
 
-func (g *guard) tell(sign byte, pid int) {
+// add and remove tell that a process runs, or that it and its group have ended.
+func (g *Guard) add(pid int)    { g.tell("+%d\n", pid) }
+func (g *Guard) remove(pid int) { g.tell("-%d\n", pid) }
+
+func (g *Guard) tell(format string, what any) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	fmt.Fprintf(g.in, "%c%d\n", sign, pid) // a guard that is gone guards nothing
+	fmt.Fprintf(g.in, format, what) // a guard that is gone guards nothing
 }
 
-// close ends the guard and waits for it.
-func (g *guard) close() {
+// Close ends the guard and waits for it. Twice is harmless.
+func (g *Guard) Close() {
 	if g == nil {
 		return
 	}
@@ -71,9 +74,9 @@ func (g *guard) close() {
 // patient is how long what is killed may go on starting others.
 const patient = 2 * time.Second
 
-// Guard is the life of a guard, which mpivrun starts as a command: it reads which processes run from in, and kills the groups of those that
+// GuardLife is the life of a guard, which mpivrun starts as a command: it reads which processes run from in, and kills the groups of those that
 // are left when in ends, and whatever else they have left behind.
-func Guard(in io.Reader) {
+func GuardLife(in io.Reader) {
 	running := map[int]bool{}
 	socket := ""
 	lines := bufio.NewScanner(in)
