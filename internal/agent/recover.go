@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -216,6 +217,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			a.emitOf(to, events.Event{Kind: events.RankMoved, Rank: new(r), Text: x.why.text, Moved: &events.Moved{From: x.p.index, Epoch: s.epoch, Lost: true, Snapshot: stores[r].number}})
 			from := "from the beginning"
 			s.past[r] = append(s.past[r], s.epoch)
+			s.settling[r] = s.epoch
 			s.homes[control.Life{Rank: r, Epoch: s.epoch}] = to.host
 			s.since[r] = since{s.epoch, stores[r].version}
 			if st := stores[r]; st.file != "" {
@@ -235,7 +237,15 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 	}
 	a.voidMaps()
 	a.settledIn(gone, place.Ranks)
+	epoch := s.epoch
+	a.after(refillLater, func() {
+		maps.DeleteFunc(s.settling, func(_ int, recovered uint32) bool { return recovered <= epoch })
+		a.refill()
+	})
 }
+
+// refillLater is for how long at most processes are not started while ranks are recovered.
+const refillLater = 500 * time.Millisecond
 
 // livesOf is the epochs in which the lives of rank r began, the newest first, back to that
 // which began in an epoch.

@@ -32,8 +32,9 @@ type survival struct {
 	covered     map[int]version  // by rank: what others have forgotten what it had before
 	copied      bool             // processes were told to wait until their snapshots are covered
 	stranded    []stranded
-	wanted      map[int]wish  // by rank: where it is to go on, as the policy has decided
-	fetching    map[int]*host // by rank: where a copy is being sent for it to go on
+	settling    map[int]uint32 // by rank: the epoch in which it was recovered, until it goes on
+	wanted      map[int]wish   // by rank: where it is to go on, as the policy has decided
+	fetching    map[int]*host  // by rank: where a copy is being sent for it to go on
 	fetchedFrom map[int]*host
 	since       map[int]since     // by rank, if it was recovered
 	apart       map[[2]*host]bool // the first could not send copies to the second
@@ -58,7 +59,7 @@ type move struct {
 func newSurvival() survival {
 	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[control.Life]*host{},
 		stored: map[int][]stored{}, covered: map[int]version{}, wanted: map[int]wish{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{},
-		since: map[int]since{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, witnesses: map[*host][]*host{}, bringing: map[bring]bool{}}
+		since: map[int]since{}, settling: map[int]uint32{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, witnesses: map[*host][]*host{}, bringing: map[bring]bool{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
@@ -170,7 +171,8 @@ func (a *Agent) awaited(p *process) bool {
 }
 
 // refill starts processes until there are as many spares as the job wants, or ranks that
-// need one.
+// need one. While ranks are recovered, for whom there are enough, it does not: to start a process takes
+// a core for as long as a recovery.
 func (a *Agent) refill() {
 	spares, want := 0, a.job.Spares
 	need := 0
@@ -179,6 +181,9 @@ func (a *Agent) refill() {
 	}
 	if want > 0 {
 		want = max(want, need)
+	}
+	if need == 0 && len(a.survival.settling) > 0 {
+		return
 	}
 	for _, q := range a.processes {
 		// One that stands still is of no use to ranks that need one now.
@@ -385,6 +390,10 @@ func (a *Agent) arrived(p *process, m control.Arrived) {
 		return
 	}
 	a.survival.changed = time.Now()
+	if _, recovered := a.survival.settling[m.Rank]; recovered {
+		delete(a.survival.settling, m.Rank)
+		a.refill()
+	}
 	a.emitOf(p, events.Event{Kind: events.RankArrived, Rank: new(m.Rank), Arrived: &events.Arrived{Bytes: m.Bytes, Stood: m.Stood}})
 	a.survival.sizes[m.Rank] = m.Bytes
 	a.tellState(m.Rank, time.Time{})

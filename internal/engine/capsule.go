@@ -219,11 +219,19 @@ func (b *Box) adoptStream(st *StreamState) error {
 	if len(st.Log) > 0 {
 		s.acked = st.Log[0].Header.Seq - 1
 	}
-	if records := bytes.Join(st.Past, nil); len(records) > 0 {
+	if records := joined(st.Past); len(records) > 0 {
 		s.acked = min(s.acked, firstOf(records)-1)
 		s.past.adopt(records)
 	}
 	return nil
+}
+
+// joined is parts in a row: the part, if it is one. It may be long, and a copy of it take longer than all else.
+func joined(parts [][]byte) []byte {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return bytes.Join(parts, nil)
 }
 
 // resume queues what the log of a stream that was adopted has.

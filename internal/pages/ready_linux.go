@@ -20,8 +20,7 @@ func Ready(b []byte, g *sync.WaitGroup) {
 	if len(b) < readyFrom {
 		return
 	}
-	whole := b[-at(b)&(page-1):]
-	whole = whole[:len(whole)/page*page]
+	whole := wholePages(b)
 	if len(b) < largeFrom {
 		unix.Madvise(whole, unix.MADV_POPULATE_WRITE)
 		return
@@ -36,4 +35,21 @@ func Ready(b []byte, g *sync.WaitGroup) {
 			whole = whole[n:]
 		}
 	})
+}
+
+// Copy is a copy of b, which may be a file's. The system finds the memory of both in few steps.
+func Copy(b []byte) []byte {
+	c := make([]byte, len(b))
+	if len(b) >= readyFrom {
+		unix.Madvise(wholePages(c), unix.MADV_POPULATE_WRITE)
+		unix.Madvise(wholePages(b), unix.MADV_POPULATE_READ)
+	}
+	copy(c, b)
+	return c
+}
+
+// wholePages is those of b, which is no shorter than one.
+func wholePages(b []byte) []byte {
+	whole := b[-at(b)&(page-1):]
+	return whole[:len(whole)/page*page]
 }

@@ -71,11 +71,18 @@ const (
 	lookEvery = 16 // steps: is there enough for others?
 )
 
-// touch has the system find the pages of b. It asks for no part as a whole, since other calls for memory would
-// wait until that is found.
+// touch has the system find the pages of b. It asks for a few at a time, since other calls for memory
+// wait until those are found.
 func touch(b []byte) {
-	for i := 0; i < len(b); i += page {
-		b[i] = 0
+	const few = 16
+	for len(b) > 0 {
+		part := b[:min(few*page, len(b))]
+		b = b[len(part):]
+		if unix.Madvise(part, unix.MADV_POPULATE_WRITE) != nil {
+			for i := 0; i < len(part); i += page {
+				part[i] = 0
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/internal/pages"
 	"github.com/mpiv/mpiv/internal/release"
 	"github.com/mpiv/mpiv/internal/trace"
 	"github.com/mpiv/mpiv/migrate"
@@ -213,16 +215,24 @@ func (l *Life) Arrived(bytes int64) {
 	}
 	l.traced(trace.Came, "Restore", l.From.came, uint32(l.epoch))
 	l.p.reserve.Empty()
+	copied := l.From.left.IsZero() && bytes >= muchCopied
 	l.From = nil
 	l.whole = make(chan struct{})
 	l.p.finished.Go(func() { // the rank does not wait for it
-		defer close(l.whole)
 		if l.told != nil {
 			<-l.told
 		}
 		l.p.agent.Send(control.Message{Arrived: &m})
+		close(l.whole)
+		if copied {
+			debug.FreeOSMemory()
+		}
 	})
 }
+
+// muchCopied is from how many bytes of state on the copy of a snapshot is given back to the system at once: a program
+// that makes little garbage might hold it for as long as it runs.
+const muchCopied = 1 << 20
 
 // announced waits until the agent has been told that the rank goes on, before it is told
 // anything else of it.
@@ -355,7 +365,7 @@ func latest(area *checkpoint.Area) (checkpoint.Snapshot, error) {
 			return s, checkpoint.ErrCorrupt
 		}
 		for i, part := range s.Parts {
-			s.Parts[i] = append([]byte(nil), part...)
+			s.Parts[i] = pages.Copy(part)
 		}
 		if area.Has(s.Number) {
 			return s, nil

@@ -515,7 +515,7 @@ func (s *survival) recover(w *worker) error {
 		s.tally.FromStart++
 	} else {
 		var err error
-		if c, err = engine.ParseCapsule(snap.capsule); err != nil {
+		if c, err = engine.ParseCapsule(bytes.Clone(snap.capsule)); err != nil {
 			return err
 		}
 	}
