@@ -43,7 +43,12 @@ type Box struct {
 	revoked atomic.Pointer[map[uint32]topology.Rank] // from whom it was heard, by base; replaced as a whole while mu is held
 }
 
-const keptArrivals = 32 // free arrivals that a box keeps for later
+// How many free arrivals a box keeps for later: so many, or its part of more. A stream may run that far ahead of
+// its receives again and again.
+const (
+	keptArrivals      = 32
+	keptArrivalsInAll = 512
+)
 
 func newBox(e *Engine, r topology.Rank) *Box {
 	b := &Box{e: e, rank: r, chunks: freeChunks{most: e.cfg.LogBytes, slabs: &e.slabs, spill: e.cfg.Spill}}
@@ -173,7 +178,7 @@ func (b *Box) freeArrivalLocked(a *arrival) {
 		b.e.bufs.put(a.body)
 	}
 	a.body, a.sender, a.link, a.via, a.awaits = nil, nil, nil, nil, false
-	if b.narrivals < keptArrivals {
+	if b.narrivals < keptArrivals || b.narrivals < keptArrivalsInAll/max(1, len(*b.e.boxes.Load())) {
 		a.binNext, b.arrivals = b.arrivals, a
 		b.narrivals++
 	}

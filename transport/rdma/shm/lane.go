@@ -156,6 +156,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.fullAt.Store(0)
 	}
 	*l.end(l.tail) = end
+	lines := l.byLines(len(body), streams)
 	switch {
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
 		copy(s.first()[:], body)
@@ -163,7 +164,11 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	case len(body) > wholeLen && !streams && !l.lines:
 		l.grow(s, header, room, body)
 	default:
-		l.copy(room, body)
+		if lines {
+			copyLines(room, body)
+		} else {
+			copy(room, body)
+		}
 		transport.CopyHeader(&s.header, header)
 		release.Store64(&s.word, l.lap<<32|uint64(len(body)))
 	}
@@ -178,23 +183,16 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 			prefetchLines(&next.inline[firstLine], 1)
 		}
 	}
-	if len(body) > inlineLen && !l.byLines(len(body)) {
+	if len(body) > inlineLen && !lines {
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
 }
 
 // byLines tells whether a body of n bytes is copied by lines. Shorter ones are there sooner
-// where what they overwrite has been fetched before.
-func (l *sendLane) byLines(n int) bool { return n > 2<<10 && l.lines }
-
-// copy copies body into its room.
-func (l *sendLane) copy(room, body []byte) {
-	if l.byLines(len(body)) {
-		copyLines(room, body)
-	} else {
-		copy(room, body)
-	}
+// where what they overwrite has been fetched before, which takes some time between two messages.
+func (l *sendLane) byLines(n int, streams bool) bool {
+	return l.lines && (n > wholeLen || n > wholeLen/2 && streams)
 }
 
 // fresh tells whether the ring of bytes has not been used once.
