@@ -96,6 +96,7 @@ func TestTheFirstHostIsCutOffForAWhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 4)
+			s.neighboursAskedOften()
 			s.settled()
 			program := []string{s.program("heat2d"), "--tolerance", "6e-5"}
 			want := s.run(append([]string{"-n", "3"}, program...)...)
