@@ -45,7 +45,7 @@ const (
 
 	firstPerKiB = 100 * time.Nanosecond
 	mostPerKiB  = time.Microsecond // if it took longer the process did not have its core
-	rise        = 2                // and if it took so many times as long as others it may not have had it for a while
+	rise        = 2                // and if so many times as long as others, it may have lost its core for a while: it counts as that much
 )
 
 // prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows

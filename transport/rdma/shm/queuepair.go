@@ -52,7 +52,7 @@ type QueuePair struct {
 
 	// owned by who polls
 	recv          [rdma.Lanes]recvLane
-	stirred       release.Uint64 // polls that found messages
+	stirred       release.Uint64 // polls that found messages; read by who sends
 	posted        []access
 	memory        peerMemory
 	hangup        [1]unix.PollFd
