@@ -14,31 +14,36 @@ import (
 	"github.com/mpiv/mpiv/transport/mem"
 )
 
-// An alarmed connection counts how often it is asked to wake somebody.
+// An alarmed connection tells when it was asked to wake somebody.
 type alarmed struct {
 	transport.Conn
-	armed *atomic.Int64
+	told func()
 }
 
 func (c alarmed) Arm(wake func()) {
-	c.armed.Add(1)
 	c.Conn.Arm(wake)
+	c.told()
 }
 
 // alarmedWorld is two ranks that have talked; armed is how often the connection of the first was.
 func alarmedWorld(t *testing.T) (w *world, armed *atomic.Int64) {
-	network := mem.NewNetwork(mem.Options{})
 	armed = new(atomic.Int64)
+	return alarmedWorldTelling(t, func() { armed.Add(1) }), armed
+}
+
+// alarmedWorldTelling is two ranks that have talked; told is called after each Arm of the first's connection.
+func alarmedWorldTelling(t *testing.T, told func()) (w *world) {
+	network := mem.NewNetwork(mem.Options{})
 	w = newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
 		ep, err := network.Listen(strconv.Itoa(process))
 		require.NoError(t, err)
 		if process != 0 {
 			return ep
 		}
-		return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, armed} }}
+		return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, told} }}
 	}, 1, 1)
 	w.ring(t, 8, 0)
-	return w, armed
+	return w
 }
 
 // While a goroutine sleeps, who stops polling has to have the connections wake somebody,
@@ -165,6 +170,52 @@ func TestSleepersAreWokenWhenOthersStop(t *testing.T) {
 		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: late}, nil, engine.Standard))
 		require.Equal(t, sent, <-came)
 	})
+}
+
+// What comes while who falls asleep has the connections armed is found at once, though whom they woke
+// could not look for it then: at the first time that it arms them, at the second, and where others have polled
+// all the time.
+func TestWhoFallsAsleepIsWokenByWhatComesMeanwhile(t *testing.T) {
+	const late, other, last = 9, 8, 7
+	for _, c := range []struct {
+		name  string
+		looks int
+		tags  []int32 // of what comes when they are armed
+	}{{"at first", 0, []int32{late}}, {"then", 0, []int32{other, late}}, {"others polled", 100, []int32{late}}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w *world
+				var tags []int32
+				w = alarmedWorldTelling(t, func() {
+					if len(tags) == 0 {
+						return
+					}
+					tag := tags[0]
+					tags = tags[1:]
+					require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: tag}, nil, engine.Standard))
+					synctest.Wait() // who was woken finds that somebody polls
+				})
+				came := make(chan error)
+				go func() { // or nobody minds how often others poll
+					_, err := w.boxes[0].Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: last}, nil)
+					came <- err
+				}()
+				time.Sleep(time.Second)
+				began := time.Now()
+				for range c.looks {
+					w.lookUntilItCame(t)
+				}
+				synctest.Wait()
+				tags = c.tags
+				_, err := w.boxes[0].Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: late}, nil)
+				require.NoError(t, err)
+				require.Empty(t, tags)
+				passed(t, began, 0)
+				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: last}, nil, engine.Standard))
+				require.NoError(t, <-came)
+			})
+		})
+	}
 }
 
 // lookUntilItCame has rank 0 receive a message without waiting for it.

@@ -170,6 +170,16 @@ func (e *Engine) quit() {
 	}
 }
 
+// fallAsleep is quit of who is parked, and has armed the connections: it does not come again soon.
+func (e *Engine) fallAsleep() {
+	if e.ackSoon {
+		e.sendAcksSoon()
+	}
+	e.polling.Unlock()
+	barrier.Light()
+	e.seeToParked()
+}
+
 // sendAcksSoon tells those peers what has arrived who wait to be told. Polling is held.
 func (e *Engine) sendAcksSoon() {
 	e.ackSoon = false

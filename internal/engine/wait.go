@@ -310,7 +310,8 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 			if moves {
 				e.wake() // watch goes on with it
 			}
-			e.leave()
+			e.count()
+			e.fallAsleep()
 			if g.reached() {
 				return nil
 			}

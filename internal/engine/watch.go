@@ -21,23 +21,20 @@ func (e *Engine) seeToParked() {
 		if !e.tryPolling() {
 			return
 		}
-		idle := !e.pollAll()
-		if idle {
-			e.arm()
-		}
+		told := !e.pollAll() && !e.arm()
 		e.polling.Unlock()
-		if idle {
+		if told {
 			return
 		}
-		barrier.Light()
+		barrier.Light() // one that was armed may have called wake already, and watch not have got polling
 	}
 }
 
-// arm has every connection call wake. Polling is held.
-func (e *Engine) arm() {
+// arm has every connection call wake. False if watch was told to go on instead. Polling is held.
+func (e *Engine) arm() bool {
 	if e.pulling > 0 { // they go on by being polled
 		e.wake()
-		return
+		return false
 	}
 	e.armed.Store(true)
 	for _, l := range *e.active.Load() {
@@ -50,6 +47,7 @@ func (e *Engine) arm() {
 			l.conn.Arm(e.wakeMe)
 		}
 	}
+	return true
 }
 
 // disarm notes that not every connection calls wake any more.
@@ -65,6 +63,15 @@ func (e *Engine) wake() {
 	case e.woken <- struct{}{}:
 	default:
 	}
+}
+
+// pollNext takes polling, or who has it sees on leaving that wake was called.
+func (e *Engine) pollNext() bool {
+	if e.tryPolling() {
+		return true
+	}
+	barrier.Heavy() // who has left, and has not seen it, has given polling back
+	return e.tryPolling()
 }
 
 // rouse has watch look at the connections again now and then. Who calls it has just
@@ -111,7 +118,7 @@ func (e *Engine) watch() {
 			continue
 		case <-e.woken:
 			rise()
-			if len(*e.active.Load()) > 0 && e.tryPolling() {
+			if len(*e.active.Load()) > 0 && e.pollNext() {
 				e.pollWhile()
 				e.quit()
 			}
