@@ -251,9 +251,17 @@ func TestAnySourceUntilAcknowledged(t *testing.T) {
 		}
 		switch c.Rank() {
 		case 2:
+			for range 2 { // what it has sent them for Split is there
+				if _, err := Recv(ctx, c, []int{0}, AnySource, 6); err != nil {
+					return err
+				}
+			}
 			time.Sleep(2 * time.Millisecond)
 			return w.die(c)
 		case 1:
+			if err := Send(ctx, c, []int{0}, 2, 6); err != nil {
+				return err
+			}
 			if _, err := Recv(ctx, c, []int{0}, 0, 7); err != nil {
 				return err
 			}
@@ -261,6 +269,9 @@ func TestAnySourceUntilAcknowledged(t *testing.T) {
 				return err
 			}
 			return Send(ctx, c, []int{6}, 0, 3)
+		}
+		if err := Send(ctx, c, []int{0}, 2, 6); err != nil {
+			return err
 		}
 		into := []int{0}
 		r := Irecv(c, into, AnySource, 3)
