@@ -107,6 +107,8 @@ type sendLane struct {
 	lap            uint64 // of it, with a message
 	tail, dataTail uint64
 	head, dataHead uint64        // freed, as last read
+	cellsAsked     uint64        // of the cells, by their slots' positions in a lap, and of the ring of bytes:
+	dataAsked      uint64        //   up to where there is memory
 	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
@@ -137,6 +139,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	room, end := s.inline[:], l.dataTail
 	if len(body) > inlineLen {
 		room, end = l.room(l.tail, l.dataTail, len(body))
+		l.ask(end)
 	}
 	if !l.fits(end) {
 		head := l.freed.Load()
@@ -187,6 +190,33 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.prepare(min(len(body), 8<<10))
 	}
 	return true, true
+}
+
+// ask sees to it that there is memory for a body beside its slot, in the ring of bytes up to end. To touch a page first
+// takes as long as many short messages, and half as long if it was asked for with others. Each time as much is asked for
+// as there is, so that a lane has no more than twice the memory that it needs.
+func (l *sendLane) ask(end uint64) {
+	if end == l.dataTail { // in a cell
+		if at := l.tail & uint64(len(l.slots)-1); at >= l.cellsAsked {
+			l.askCells(at&^7, 2*at)
+		}
+	} else if at := (end-1)&uint64(len(l.data)-1) + 1; at > l.dataAsked {
+		from := l.dataAsked
+		l.dataAsked = min(max(2*from, (at+pageLen-1)&^(pageLen-1), firstAsked), uint64(len(l.data)))
+		populate(l.data[from:l.dataAsked])
+	}
+}
+
+// firstAsked is how much of a ring of bytes is asked for first.
+const firstAsked = 4 * pageLen
+
+// askCells asks for the cells of slots from a position in a lap, a multiple of 8, to another, and 8 at least.
+func (l *sendLane) askCells(from, to uint64) {
+	l.cellsAsked = min(max(to&^7, from+8), uint64(len(l.cells)))
+	first, n := l.index(from), l.cellsAsked-from
+	straight := min(n, uint64(len(l.cells))-first)
+	populate(bytesOf(l.cells[first : first+straight]))
+	populate(bytesOf(l.cells[:n-straight]))
 }
 
 // byLines tells whether a body of n bytes is copied by lines. Shorter ones are there sooner

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/rdma"
@@ -113,6 +115,49 @@ func TestALaneOfQuestionsAndAnswersStaysSmall(t *testing.T) {
 		}
 	}
 	require.Len(t, used, turnEvery)
+}
+
+// resident is how many bytes of b have memory.
+func resident(t *testing.T, b []byte) (n int) {
+	t.Helper()
+	core := make([]byte, len(b)/pageLen)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(unsafe.Pointer(unsafe.SliceData(core))))
+	require.Zero(t, errno)
+	for _, c := range core {
+		n += int(c&1) * pageLen
+	}
+	return n
+}
+
+// Beside the slots a lane has as much memory as it has ever needed, doubled now and then; in both directions, one of which
+// begins half a page further on.
+func TestALaneAsksForTheMemoryThatItNeeds(t *testing.T) {
+	near, far := pairOf(t)
+	if unix.Madvise(near.out.bulkData[:pageLen], unix.MADV_POPULATE_WRITE) != nil {
+		t.Skip("the kernel makes pages only when they are touched (before Linux 5.14)")
+	}
+	for _, way := range []struct{ from, to *QueuePair }{{near, far}, {far, near}} {
+		way.from.domain.stride.Store(^uint64(0)) // it does not turn back
+		cells, ring := bytesOf(way.from.out.cells[:]), way.from.out.eagerData[:]
+		for _, c := range []struct {
+			body   int
+			memory []byte
+			first  int
+		}{{cellLen, cells, 2 * pageLen}, {cellLen + 1, ring, firstAsked}} {
+			in, asked := &collector{t: t, next: way.from.send[rdma.Eager].tail}, 0
+			for used := c.body; used < 3*len(c.memory); used += (c.body + 63) &^ 63 {
+				for asked < min(used, len(c.memory)) {
+					asked = max(2*asked, c.first)
+				}
+				var header [transport.HeaderLen]byte
+				binary.LittleEndian.PutUint64(header[:], in.next)
+				require.NoError(t, way.from.PostSend(rdma.Eager, &header, bytes.Repeat(header[:1], c.body)))
+				_, err := way.to.PollCQ(in)
+				require.NoError(t, err)
+				require.Equal(t, asked, resident(t, c.memory), "of %d that were used", used)
+			}
+		}
+	}
 }
 
 // A sender that is full when it has turned back waits for what its receiver frees from then on.

@@ -123,6 +123,17 @@ func newSegment() (*segment, *os.File, error) {
 	return s, f, nil
 }
 
+// populate has the kernel make the pages of b, from the beginning of one on, before anybody touches them, if it can.
+func populate(b []byte) {
+	if len(b) > 0 {
+		_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+	}
+}
+
+func bytesOf(cells []cell) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(cells))), len(cells)*cellLen)
+}
+
 // A file that can shrink kills whoever touches what is no longer there.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
@@ -143,7 +154,7 @@ func mapSegment(f *os.File) (*segment, error) {
 		// wait for one. Where the kernel cannot do this, they do.
 		first := int(uintptr(unsafe.Pointer(&s.dirs[i].eager)) - uintptr(unsafe.Pointer(s.dirs)))
 		end := (i + 1) * int(unsafe.Sizeof(direction{}))
-		_ = unix.Madvise(mem[first&^(pageLen-1):end], unix.MADV_POPULATE_WRITE)
+		populate(mem[first&^(pageLen-1) : end])
 	}
 	runtime.AddCleanup(s, func(mem []byte) { unix.Munmap(mem) }, mem)
 	return s, nil
