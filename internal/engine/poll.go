@@ -158,26 +158,18 @@ func (e *Engine) LookWhilePolling(look func(now time.Time)) {
 }
 
 // quit is leave of who was counted.
-func (e *Engine) quit() {
+func (e *Engine) quit() { e.giveBack(e.parked.Load() != 0 && e.often()) }
+
+// giveBack gives up polling. soon: another comes so soon that nobody need be woken for who sleeps.
+func (e *Engine) giveBack(soon bool) {
 	if e.ackSoon {
 		e.sendAcksSoon()
 	}
-	often := e.parked.Load() != 0 && e.often()
 	e.polling.Unlock()
 	barrier.Light()
-	if !often && e.parked.Load() != 0 {
+	if !soon && e.parked.Load() != 0 {
 		e.seeToParked()
 	}
-}
-
-// fallAsleep is quit of who is parked, and has armed the connections: it does not come again soon.
-func (e *Engine) fallAsleep() {
-	if e.ackSoon {
-		e.sendAcksSoon()
-	}
-	e.polling.Unlock()
-	barrier.Light()
-	e.seeToParked()
 }
 
 // sendAcksSoon tells those peers what has arrived who wait to be told. Polling is held.

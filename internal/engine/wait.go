@@ -311,7 +311,7 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 				e.wake() // watch goes on with it
 			}
 			e.count()
-			e.fallAsleep()
+			e.giveBack(false) // this one does not come again soon
 			if g.reached() {
 				return nil
 			}
