@@ -19,8 +19,6 @@ import (
 
 // A fakeBreaker notes what it is asked for.
 type fakeBreaker struct {
-	flooded chan struct{} // closed when a flood begins; nil: nobody waits for it
-
 	mu    sync.Mutex // guards what follows
 	asked []string
 }
@@ -46,9 +44,6 @@ func (b *fakeBreaker) Begin(f chaos.Fault) error {
 	if f.Host == "W" {
 		return errors.New("the cable of W is stuck")
 	}
-	if f.Kind == chaos.KindFlood && b.flooded != nil {
-		close(b.flooded)
-	}
 	return nil
 }
 
@@ -59,29 +54,23 @@ func (b *fakeBreaker) End(f chaos.Fault) (string, error) {
 
 func TestFaultsOfHosts(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")
-	b := &fakeBreaker{flooded: make(chan struct{})}
+	b := &fakeBreaker{}
 	history := filepath.Join(j.Runtime, "history")
 	j.Breaker, j.ChaosHistory, j.Events, j.Timeout = b, history, filepath.Join(j.Runtime, "events"), time.Minute
 	var err error
-	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 100ms; cut W@60ms; flood X@300ms; cut Y@1h")
+	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 500ms; cut W@60ms; flood X@1s; cut Y@1h")
 	require.NoError(t, err)
 	a, err := Start(j)
 	require.NoError(t, err)
-	over := make(chan int, 1)
-	go func() { over <- a.Wait() }()
-	select {
-	case <-b.flooded:
-		a.Signal(syscall.SIGINT)
-	case code := <-over:
-		over <- code
-	}
-	require.Equal(t, exit.Signal+int(syscall.SIGINT), <-over, "%s", errs)
+	errs.await(t, "chaos: flood X from not-here@1s: begun\n", 1)
+	a.Signal(syscall.SIGINT)
+	require.Equal(t, exit.Signal+int(syscall.SIGINT), a.Wait(), "%s", errs)
 
 	require.Equal(t, []string{"begin slow X 5mbit", "begin cut W", "end slow X 5mbit", "begin flood X from not-here", "end flood X from not-here"}, b.asked)
 	got := historyIn(t, history)
 	require.Equal(t, []string{
-		"slow X 5mbit@50ms for 100ms begun ", "cut W@60ms refused the cable of W is stuck", "slow X 5mbit@50ms for 100ms ended it was wet",
-		"flood X from not-here@300ms begun ", "cut Y@1h missed the job ends", "flood X from not-here@300ms ended it was wet",
+		"slow X 5mbit@50ms for 500ms begun ", "cut W@60ms refused the cable of W is stuck", "slow X 5mbit@50ms for 500ms ended it was wet",
+		"flood X from not-here@1s begun ", "cut Y@1h missed the job ends", "flood X from not-here@1s ended it was wet",
 	}, got)
 
 	text, err := os.ReadFile(j.Events)
@@ -98,7 +87,7 @@ func TestFaultsOfHosts(t *testing.T) {
 	for i := range told {
 		require.Contains(t, got[i], told[i])
 	}
-	require.Contains(t, errs.String(), "mpivrun: chaos: slow X 5mbit@50ms for 100ms: ended: it was wet\n")
+	require.Contains(t, errs.String(), "mpivrun: chaos: slow X 5mbit@50ms for 500ms: ended: it was wet\n")
 	require.Contains(t, errs.String(), "mpivrun: chaos: the job ends before 1 of 4 faults\n")
 }
 
