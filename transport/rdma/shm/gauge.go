@@ -20,6 +20,7 @@ type gauge struct {
 	call    cost
 	reach   reach
 	heard   atomic.Uint64 // how far the peer had answered when the last long body went
+	known   atomic.Bool   // a copy was timed
 	offered atomic.Uint64 // bodies for the peer to read, and tries of the ring between them
 
 	// owned by who posts sends
@@ -85,6 +86,7 @@ func (g *gauge) took(n int, d time.Duration) {
 	if g.tries() {
 		g.offered.Add(1)
 	}
+	g.known.Store(true)
 	g.perKiB += (min(d<<10/time.Duration(n), mostPerKiB, rise*g.perKiB+smoothing) - g.perKiB) / smoothing
 }
 

@@ -53,11 +53,13 @@ func (d *directions) lanes(i int) [2]lane {
 
 // turned is the length in the word of a slot whose message is at the beginning of the next lap,
 // as is all that follows it. inPieces is set in the length of a body that grows: see slot.grown.
-// counted is set where the header is left out, as it is the one before but for its count.
+// counted is set where the header is left out, as it is the one before but for its count. anew is set where
+// the body lies at the beginning of the ring of bytes.
 const (
 	turned   = 1<<32 - 1
 	inPieces = 1 << 31
 	counted  = 1 << 30
+	anew     = 1 << 29
 )
 
 // grows says that the length n in a slot's word is that of a body that grows.
@@ -109,6 +111,7 @@ type sendLane struct {
 	head, dataHead uint64        // freed, as last read
 	cellsAsked     uint64        // of the cells, by their slots' positions in a lap, and of the ring of bytes:
 	dataAsked      uint64        //   up to where there is memory
+	behindBody     uint64        // the position behind the last message that has its body in the ring of bytes
 	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
@@ -136,10 +139,16 @@ const slotsAhead = 3
 // streams: more are likely to follow at once.
 func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
 	s := l.slot
-	room, end := s.inline[:], l.dataTail
+	room, end, flags := s.inline[:], l.dataTail, uint64(0)
 	if len(body) > inlineLen {
 		room, end = l.room(l.tail, l.dataTail, len(body))
-		l.ask(end)
+		if l.lacks(end) {
+			if end != l.dataTail && l.begin() {
+				flags = anew
+				room, end = l.room(l.tail, l.dataTail, len(body))
+			}
+			l.ask(end)
+		}
 	}
 	if !l.fits(end) {
 		head := l.freed.Load()
@@ -148,7 +157,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		}
 		if head != l.head {
 			l.head = head
-			l.dataHead = *l.end(head - 1)
+			l.dataHead = max(l.dataHead, *l.end(head - 1))
 		}
 		if !l.fits(end) {
 			l.fullAt.Store(head + 1)
@@ -159,13 +168,16 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.fullAt.Store(0)
 	}
 	*l.end(l.tail) = end
+	if end != l.dataTail {
+		l.behindBody = l.tail + 1
+	}
 	lines := l.byLines(len(body), streams)
 	switch {
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
 		copy(s.first()[:], body)
 		release.Store64(&s.word, l.lap<<32|counted|uint64(len(body)))
 	case len(body) > wholeLen && !streams && !l.lines:
-		l.grow(s, header, room, body)
+		l.grow(s, header, room, body, flags)
 	default:
 		if lines {
 			copyLines(room, body)
@@ -173,7 +185,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 			copy(room, body)
 		}
 		transport.CopyHeader(&s.header, header)
-		release.Store64(&s.word, l.lap<<32|uint64(len(body)))
+		release.Store64(&s.word, l.lap<<32|flags|uint64(len(body)))
 	}
 	l.goTo(l.tail+1, end)
 	if l.known = !streams; l.known {
@@ -196,16 +208,40 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 // takes as long as many short messages, and half as long if it was asked for with others. Each time as much is asked for
 // as there is, so that a lane has no more than twice the memory that it needs.
 func (l *sendLane) ask(end uint64) {
-	if end == l.dataTail { // in a cell
-		if at := l.tail & uint64(len(l.slots)-1); at >= l.cellsAsked {
-			l.askCells(at&^7, 2*at)
-		}
-	} else if at := (end-1)&uint64(len(l.data)-1) + 1; at > l.dataAsked {
+	switch {
+	case !l.lacks(end):
+	case end == l.dataTail:
+		l.askCells(l.atCell()&^7, 2*l.atCell())
+	default:
 		from := l.dataAsked
-		l.dataAsked = min(max(2*from, (at+pageLen-1)&^(pageLen-1), firstAsked), uint64(len(l.data)))
+		l.dataAsked = min(max(2*from, (l.upTo(end)+pageLen-1)&^(pageLen-1), firstAsked), uint64(len(l.data)))
 		populate(l.data[from:l.dataAsked])
 	}
 }
+
+func (l *sendLane) lacks(end uint64) bool {
+	if end == l.dataTail {
+		return l.atCell() >= l.cellsAsked
+	}
+	return l.upTo(end) > l.dataAsked
+}
+
+func (l *sendLane) atCell() uint64         { return l.tail & uint64(len(l.slots)-1) }
+func (l *sendLane) upTo(end uint64) uint64 { return (end-1)&uint64(len(l.data)-1) + 1 }
+
+// begin begins the ring of bytes anew if the receiver has taken all that is in it.
+func (l *sendLane) begin() bool {
+	freed, ring := l.freed.Load(), uint64(len(l.data))
+	if l.dataAsked < ring/4 || freed < l.behindBody || freed > l.tail {
+		return false
+	}
+	l.dataTail = nextLap(l.dataTail, ring)
+	l.dataHead = l.dataTail
+	return true
+}
+
+// nextLap is the first multiple of ring from byte from on.
+func nextLap(from, ring uint64) uint64 { return (from + ring - 1) &^ (ring - 1) }
 
 // firstAsked is how much of a ring of bytes is asked for first.
 const firstAsked = 4 * pageLen
@@ -240,11 +276,11 @@ func (l *sendLane) counts(header *[transport.HeaderLen]byte) bool {
 }
 
 // grow announces body with its first piece and copies the others then.
-func (l *sendLane) grow(s *slot, header *[transport.HeaderLen]byte, room, body []byte) {
+func (l *sendLane) grow(s *slot, header *[transport.HeaderLen]byte, room, body []byte, flags uint64) {
 	there := copy(room[:pieceLen], body)
 	*s.grown() = uint64(there)
 	transport.CopyHeader(&s.header, header)
-	release.Store64(&s.word, l.lap<<32|inPieces|uint64(len(body)))
+	release.Store64(&s.word, l.lap<<32|flags|inPieces|uint64(len(body)))
 	for there < len(body) {
 		there += copy(room[there:min(there+pieceLen, len(body))], body[there:])
 		release.Store64(s.grown(), uint64(there))
@@ -314,6 +350,10 @@ const backlog, backlogAhead = 4, 4
 // ok is false when what is there cannot be a message.
 func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
+	if n != turned && n&anew != 0 {
+		n &^= anew
+		l.dataHead = nextLap(l.dataHead, uint64(len(l.data)))
+	}
 	switch {
 	case n <= maxBody:
 	case n > counted && n <= counted+countedLen:
@@ -451,7 +491,7 @@ func (l *recvLane) filled() bool {
 	seen := atomic.LoadUint64(&l.seen)
 	s := &l.slots[l.index(seen)]
 	w := atomic.LoadUint64(&s.word)
-	if n := uint64(uint32(w)); grows(n) && w>>32 == l.lapOf(seen) {
+	if n := uint64(uint32(w)) &^ anew; grows(n) && w>>32 == l.lapOf(seen) {
 		return atomic.LoadUint64(s.grown()) >= n&^inPieces
 	}
 	return int32(uint32(w>>32)-uint32(l.lapOf(seen))) >= 0

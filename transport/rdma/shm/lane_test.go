@@ -59,32 +59,56 @@ func TestTurningBack(t *testing.T) {
 	near, far := pairOf(t)
 	crowd(near)
 	crowd(far)
+	turns, _ := atRandom(t, near, far, 9, false)
+	require.Greater(t, turns, 15)
+}
+
+func TestTheRingOfBytesBeginsAnew(t *testing.T) {
+	near, far := pairOf(t)
+	alwaysOn(near)
+	turns, begins := atRandom(t, near, far, 2, true)
+	require.Zero(t, turns)
+	require.Greater(t, begins, 2)
+}
+
+// alwaysOn has the senders of q not turn back.
+func alwaysOn(q *QueuePair) { q.domain.stride.Store(^uint64(0)) }
+
+// atRandom sends messages of random lengths, which are received a while later, and tells how often their sender has
+// turned back, or begun the ring of bytes anew. At a time they are 1 << burst at most. drains: before
+// the next are sent nothing is left.
+func atRandom(t *testing.T, near, far *QueuePair, burst int, drains bool) (turns, begins int) {
 	in := &collector{t: t}
 	random := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{0, 8, inlineLen, inlineLen + 1, cellLen, cellLen + 1, 5000, maxBody}
 	bodies := make([]byte, maxBody)
 	var header [transport.HeaderLen]byte
-	sent, turns := uint64(0), 0
+	sent := uint64(0)
+	lane := &near.send[rdma.Eager]
 	for range 500 {
-		for range 1 + random.IntN(1<<random.IntN(9)) {
+		for range 1 + random.IntN(1<<random.IntN(burst)) {
 			body := bodies[:sizes[random.IntN(len(sizes))]]
 			for i := range body {
 				body[i] = byte(sent)
 			}
 			binary.LittleEndian.PutUint64(header[:], sent)
-			before := near.send[rdma.Eager].tail
+			tail, used := lane.tail, lane.dataTail
 			err := near.PostSend(rdma.Eager, &header, body)
 			if err == transport.ErrFull {
 				break
 			}
 			require.NoError(t, err)
 			sent++
-			if near.send[rdma.Eager].tail != before+1 {
+			switch {
+			case lane.tail != tail+1:
 				turns++
+			case used%eagerBytes != 0 && used%eagerBytes+uint64(len(body))+63 < eagerBytes && lane.dataTail-used > maxBody:
+				begins++
 			}
 		}
-		for range random.IntN(4) {
-			_, err := far.PollCQ(in)
+		for moved, polls := true, random.IntN(4); drains && moved || polls > 0; polls-- {
+			var err error
+			moved, err = far.PollCQ(in)
 			require.NoError(t, err)
 		}
 	}
@@ -94,7 +118,27 @@ func TestTurningBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, sent, in.next)
-	require.Greater(t, turns, 15)
+	return turns, begins
+}
+
+// A ring of bytes whose receiver has always taken everything needs a quarter of its memory.
+func TestARingOfQuestionsAndAnswersStaysSmall(t *testing.T) {
+	near, far := pairOf(t)
+	alwaysOn(near)
+	in := &collector{t: t}
+	ring := near.out.eagerData[:]
+	for _, n := range []int{cellLen + 1, 5000, maxBody} {
+		for range 4 * eagerBytes / n {
+			var header [transport.HeaderLen]byte
+			binary.LittleEndian.PutUint64(header[:], in.next)
+			require.NoError(t, near.PostSend(rdma.Eager, &header, bytes.Repeat(header[:1], n)))
+			for range 2 { // the message, then nothing
+				_, err := far.PollCQ(in)
+				require.NoError(t, err)
+			}
+		}
+	}
+	require.LessOrEqual(t, resident(t, ring), eagerBytes/4)
 }
 
 func TestALaneOfQuestionsAndAnswersStaysSmall(t *testing.T) {
@@ -137,7 +181,7 @@ func TestALaneAsksForTheMemoryThatItNeeds(t *testing.T) {
 		t.Skip("the kernel makes pages only when they are touched (before Linux 5.14)")
 	}
 	for _, way := range []struct{ from, to *QueuePair }{{near, far}, {far, near}} {
-		way.from.domain.stride.Store(^uint64(0)) // it does not turn back
+		alwaysOn(way.from)
 		cells, ring := bytesOf(way.from.out.cells[:]), way.from.out.eagerData[:]
 		for _, c := range []struct {
 			body   int

@@ -164,9 +164,9 @@ func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, str
 	if !q.gauge.due() {
 		return lane.post(header, body, streams)
 	}
-	began := time.Now()
+	began, asked := time.Now(), lane.dataAsked
 	posted, ok = lane.post(header, body, streams)
-	if posted && !lane.fresh() {
+	if posted && lane.dataAsked == asked {
 		q.gauge.took(len(body), time.Since(began))
 	}
 	return posted, ok
@@ -179,7 +179,7 @@ func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
 		return n > q.gauge.reach.answer
 	}
-	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.send[rdma.Eager].fresh())
+	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), !q.gauge.known.Load())
 }
 
 func (q *QueuePair) wakePeer() {
@@ -291,7 +291,7 @@ func (q *QueuePair) receiveBulk(in transport.Receiver) (moved, ok bool) {
 
 // rest notes that a lane is empty, and tells the peer where it may turn back.
 func (q *QueuePair) rest(l rdma.Lane) {
-	if lane := &q.recv[l]; lane.rest() && lane.head&q.domain.stride.Load() == 0 {
+	if lane := &q.recv[l]; lane.rest() && (lane.head&q.domain.stride.Load() == 0 || lane.dataHead != lane.dataTold) {
 		q.tell(l)
 	}
 }
