@@ -142,13 +142,6 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	room, end, flags := s.inline[:], l.dataTail, uint64(0)
 	if len(body) > inlineLen {
 		room, end = l.room(l.tail, l.dataTail, len(body))
-		if l.lacks(end) {
-			if end != l.dataTail && l.begin() {
-				flags = anew
-				room, end = l.room(l.tail, l.dataTail, len(body))
-			}
-			l.ask(end)
-		}
 	}
 	if !l.fits(end) {
 		head := l.freed.Load()
@@ -166,6 +159,13 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	}
 	if l.fullAt.Load() != 0 {
 		l.fullAt.Store(0)
+	}
+	if len(body) > inlineLen && l.lacks(end) {
+		if end != l.dataTail && l.begin() {
+			flags = anew
+			room, end = l.room(l.tail, l.dataTail, len(body))
+		}
+		l.ask(end)
 	}
 	*l.end(l.tail) = end
 	if end != l.dataTail {
@@ -219,6 +219,7 @@ func (l *sendLane) ask(end uint64) {
 	}
 }
 
+// lacks says that ask has yet to ask.
 func (l *sendLane) lacks(end uint64) bool {
 	if end == l.dataTail {
 		return l.atCell() >= l.cellsAsked

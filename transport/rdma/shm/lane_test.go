@@ -71,6 +71,47 @@ func TestTheRingOfBytesBeginsAnew(t *testing.T) {
 	require.Greater(t, begins, 2)
 }
 
+// A long message for which there is no slot does not begin the ring of bytes: the one that then begins it says so.
+func TestAFullLaneBeginsNothing(t *testing.T) {
+	near, far := pairOf(t)
+	alwaysOn(near)
+	in, lane := &collector{t: t}, &near.send[rdma.Eager]
+	var sent uint64
+	post := func(n int) error {
+		var header [transport.HeaderLen]byte
+		binary.LittleEndian.PutUint64(header[:], sent)
+		err := near.PostSend(rdma.Eager, &header, bytes.Repeat([]byte{byte(sent)}, n))
+		if err == nil {
+			sent++
+		}
+		return err
+	}
+	drain := func() {
+		for moved := true; moved; {
+			var err error
+			moved, err = far.PollCQ(in)
+			require.NoError(t, err)
+		}
+	}
+	for lane.dataAsked < eagerBytes/4 || lane.dataTail+maxBody <= lane.dataAsked {
+		require.NoError(t, post(maxBody))
+		drain()
+	}
+	var err error
+	for err == nil {
+		err = post(8)
+	}
+	require.Equal(t, transport.ErrFull, err)
+	used := lane.dataTail
+	require.Equal(t, transport.ErrFull, post(maxBody))
+	require.Equal(t, used, lane.dataTail)
+	drain()
+	require.NoError(t, post(maxBody))
+	require.Greater(t, lane.dataTail-used, uint64(2*maxBody), "it begins now")
+	drain()
+	require.Equal(t, sent, in.next)
+}
+
 // alwaysOn has the senders of q not turn back.
 func alwaysOn(q *QueuePair) { q.domain.stride.Store(^uint64(0)) }
 
