@@ -8,14 +8,18 @@ import (
 // buffers is a store of byte slices of sizes in powers of two, used again
 // instead of garbage collected. What it holds is bounded for each size.
 type buffers struct {
-	mu   sync.Mutex // guards what follows
-	free [bufferClasses][][]byte
+	slabs *slabs
+
+	mu    sync.Mutex // guards what follows
+	free  [bufferClasses][][]byte
+	taken [bufferClasses]int // bytes of slabs: no more than are kept, since one buffer keeps its whole slab
 }
 
 const (
 	smallestBuffer = 9 // 512 B
 	bufferClasses  = 16
-	classBytes     = 2 << 20 // kept for each size
+	classBytes     = 2 << 20   // kept for each size
+	slabMost       = 256 << 10 // longer ones are not of slabs
 )
 
 func bufferClass(n int) int {
@@ -38,8 +42,16 @@ func (b *buffers) get(n int) []byte {
 		b.mu.Unlock()
 		return s[:n]
 	}
+	size := 1 << (class + smallestBuffer)
+	ofSlab := size <= slabMost && b.taken[class]+size <= classBytes
+	if ofSlab {
+		b.taken[class] += size
+	}
 	b.mu.Unlock()
-	return make([]byte, n, 1<<(class+smallestBuffer))
+	if ofSlab {
+		return b.slabs.take(size)[:n]
+	}
+	return make([]byte, n, size)
 }
 
 // put takes back what get gave.

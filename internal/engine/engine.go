@@ -242,6 +242,7 @@ type peer struct {
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg.withDefaults(), ready: make(chan struct{}, 1), woken: make(chan struct{}, 1), roused: make(chan struct{}, 1), stop: make(chan struct{}), dead: make(chan struct{})}
 	e.looks.Store(new([]func(now time.Time)))
+	e.bufs.slabs = &e.slabs
 	size := 0
 	for _, ranks := range cfg.Processes {
 		for _, r := range ranks {

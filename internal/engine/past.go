@@ -3,9 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"iter"
-	"sync"
 
-	"github.com/mpiv/mpiv/internal/hugepages"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/wire"
 )
@@ -343,37 +341,9 @@ func (f *freeChunks) take(n int) *chunk {
 		return c
 	}
 	if n == chunkMost && f.slabs != nil {
-		return &chunk{buf: f.slabs.chunk()}
+		return &chunk{buf: f.slabs.take(n)}
 	}
 	return &chunk{buf: make([]byte, 0, n)}
-}
-
-// slabs is memory for chunks of chunkMost bytes, many at a time, so that the system finds
-// it in huge pages: page by page that takes longer than all else about a short message.
-type slabs struct {
-	mu    sync.Mutex
-	small int // chunks made one by one, before it is worth it
-	rest  []byte
-}
-
-const (
-	slabFrom = 8 // chunks
-	slabLen  = 4 << 20
-)
-
-func (s *slabs) chunk() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.small < slabFrom {
-		s.small++
-		return make([]byte, 0, chunkMost)
-	}
-	if len(s.rest) == 0 {
-		s.rest = hugepages.Make(slabLen)
-	}
-	b := s.rest[:0:chunkMost]
-	s.rest = s.rest[chunkMost:]
-	return b
 }
 
 func (f *freeChunks) put(c *chunk) {
