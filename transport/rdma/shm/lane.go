@@ -111,7 +111,7 @@ type sendLane struct {
 	head, dataHead uint64        // freed, as last read
 	cellsAsked     uint64        // of the cells, by their slots' positions in a lap, and of the ring of bytes:
 	dataAsked      uint64        //   up to where there is memory
-	behindBody     uint64        // the position behind the last message that has its body in the ring of bytes
+	dataTouched    uint64        //   up to where it has been touched
 	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
@@ -144,16 +144,11 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		room, end = l.room(l.tail, l.dataTail, len(body))
 	}
 	if !l.fits(end) {
-		head := l.freed.Load()
-		if head-l.head > l.tail-l.head {
+		if !l.look() {
 			return false, false
 		}
-		if head != l.head {
-			l.head = head
-			l.dataHead = max(l.dataHead, *l.end(head - 1))
-		}
 		if !l.fits(end) {
-			l.fullAt.Store(head + 1)
+			l.fullAt.Store(l.head + 1)
 			return false, true
 		}
 	}
@@ -161,7 +156,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 		l.fullAt.Store(0)
 	}
 	if len(body) > inlineLen && l.lacks(end) {
-		if end != l.dataTail && l.begin() {
+		if end != l.dataTail && l.begin(len(body)) {
 			flags = anew
 			room, end = l.room(l.tail, l.dataTail, len(body))
 		}
@@ -169,7 +164,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	}
 	*l.end(l.tail) = end
 	if end != l.dataTail {
-		l.behindBody = l.tail + 1
+		l.dataTouched = max(l.dataTouched, l.upTo(end))
 	}
 	lines := l.byLines(len(body), streams)
 	switch {
@@ -230,14 +225,29 @@ func (l *sendLane) lacks(end uint64) bool {
 func (l *sendLane) atCell() uint64         { return l.tail & uint64(len(l.slots)-1) }
 func (l *sendLane) upTo(end uint64) uint64 { return (end-1)&uint64(len(l.data)-1) + 1 }
 
-// begin begins the ring of bytes anew if the receiver has taken all that is in it.
-func (l *sendLane) begin() bool {
-	freed, ring := l.freed.Load(), uint64(len(l.data))
-	if l.dataAsked < ring/4 || freed < l.behindBody || freed > l.tail {
+// begin begins the ring of bytes anew, before its end, if a body of n bytes has room there.
+func (l *sendLane) begin(n int) bool {
+	ring := uint64(len(l.data))
+	if l.dataAsked < ring/4 || !l.look() {
 		return false
 	}
-	l.dataTail = nextLap(l.dataTail, ring)
-	l.dataHead = l.dataTail
+	start := nextLap(l.dataTail, ring)
+	if _, end := l.room(l.tail, start, n); end-l.dataHead > ring {
+		return false
+	}
+	l.dataTail = start
+	return true
+}
+
+// look reads how far the receiver is. It is false when that cannot be.
+func (l *sendLane) look() bool {
+	head := l.freed.Load()
+	if head-l.head > l.tail-l.head {
+		return false
+	}
+	if head != l.head {
+		l.head, l.dataHead = head, *l.end(head - 1)
+	}
 	return true
 }
 
@@ -466,6 +476,9 @@ func (l *recvLane) fetch(n int, from uint64) {
 		prefetchBody(body)
 	}
 }
+
+// owes says that an eighth of the ring of bytes is free and the sender does not know: it may begin anew.
+func (l *recvLane) owes() bool { return l.dataHead-l.dataTold >= uint64(len(l.data)/8) }
 
 // due says that a quarter of the lane is free and the sender does not know.
 func (l *recvLane) due() bool {

@@ -156,17 +156,17 @@ func (q *QueuePair) streams() bool {
 	return streams
 }
 
-// postLong posts to the eager lane, and notes now and then how long that takes, unless the ring of
-// bytes is new: then the kernel has to find the memory.
+// postLong posts to the eager lane, and notes now and then how long that takes, unless it is the first to touch that
+// part of the ring of bytes: then the kernel has to find the memory.
 func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
 	lane := &q.send[rdma.Eager]
 	q.gauge.goes(q.answered(), false)
 	if !q.gauge.due() {
 		return lane.post(header, body, streams)
 	}
-	began, asked := time.Now(), lane.dataAsked
+	began, touched := time.Now(), lane.dataTouched
 	posted, ok = lane.post(header, body, streams)
-	if posted && lane.dataAsked == asked {
+	if posted && lane.dataTouched == touched {
 		q.gauge.took(len(body), time.Since(began))
 	}
 	return posted, ok
@@ -291,7 +291,7 @@ func (q *QueuePair) receiveBulk(in transport.Receiver) (moved, ok bool) {
 
 // rest notes that a lane is empty, and tells the peer where it may turn back.
 func (q *QueuePair) rest(l rdma.Lane) {
-	if lane := &q.recv[l]; lane.rest() && (lane.head&q.domain.stride.Load() == 0 || lane.dataHead != lane.dataTold) {
+	if lane := &q.recv[l]; lane.rest() && (lane.head&q.domain.stride.Load() == 0 || lane.owes()) {
 		q.tell(l)
 	}
 }
