@@ -112,6 +112,7 @@ type sendLane struct {
 	cellsAsked     uint64        // of the cells, by their slots' positions in a lap, and of the ring of bytes:
 	dataAsked      uint64        //   up to where there is memory
 	dataTouched    uint64        //   up to where it has been touched
+	short          bool          // a body had no room in the ring of bytes: from then on all of it is used
 	fullAt         atomic.Uint64 // 1 + head when the lane was last full; 0: it is not. For NotifyCQ
 }
 
@@ -148,6 +149,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 			return false, false
 		}
 		if !l.fits(end) {
+			l.short = l.short || end-l.dataHead > uint64(len(l.data))
 			l.fullAt.Store(l.head + 1)
 			return false, true
 		}
@@ -228,7 +230,7 @@ func (l *sendLane) upTo(end uint64) uint64 { return (end-1)&uint64(len(l.data)-1
 // begin begins the ring of bytes anew, before its end, if a body of n bytes has room there.
 func (l *sendLane) begin(n int) bool {
 	ring := uint64(len(l.data))
-	if l.dataAsked < ring/4 || !l.look() {
+	if l.short || l.dataAsked < ring/4 || !l.look() {
 		return false
 	}
 	start := nextLap(l.dataTail, ring)
