@@ -20,7 +20,7 @@ type gauge struct {
 	call    cost
 	reach   reach
 	heard   atomic.Uint64 // how far the peer had answered when the last long body went
-	known   atomic.Bool   // a copy was timed
+	known   atomic.Bool   // a copy was timed; until then long bodies go through the ring
 	offered atomic.Uint64 // bodies for the peer to read, and tries of the ring between them
 
 	// owned by who posts sends
@@ -50,9 +50,8 @@ const (
 )
 
 // prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows
-// with what the peer sends: a body before which nothing came is one of a stream. fresh: the ring
-// has not been used once, so that it cannot be judged.
-func (g *gauge) prefersRead(n int, heard uint64, fresh bool) bool {
+// with what the peer sends: a body before which nothing came is one of a stream.
+func (g *gauge) prefersRead(n int, heard uint64) bool {
 	stream := heard == g.heard.Load()
 	if n > g.reach.answer || stream && n > g.reach.stream {
 		return true
@@ -61,7 +60,7 @@ func (g *gauge) prefersRead(n int, heard uint64, fresh bool) bool {
 	if !stream {
 		before *= 2 // the offer, and the way to the call and back, are waited for, too
 	}
-	return !fresh && !g.tries() && time.Duration(n)*(g.perKiB-g.call.perKiB) > before<<10
+	return g.known.Load() && !g.tries() && time.Duration(n)*(g.perKiB-g.call.perKiB) > before<<10
 }
 
 // tries tells whether the next body goes through the ring for that to be timed.

@@ -19,8 +19,12 @@ func timed(g *gauge, perKiB time.Duration) {
 func TestGauge(t *testing.T) {
 	const near, far = 120 * time.Nanosecond, 450 * time.Nanosecond
 	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(false), perKiB: firstPerKiB}
-	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
-	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load()) }
+
+	g.call.fixed /= 10
+	require.False(t, answers(8<<10), "nothing is known of the ring yet")
+	g.call.fixed *= 10
 
 	timed(&g, near)
 	require.False(t, answers(8<<10))
@@ -32,7 +36,6 @@ func TestGauge(t *testing.T) {
 	timed(&g, far)
 	require.True(t, answers(8<<10))
 	require.True(t, streams(8<<10))
-	require.False(t, g.prefersRead(8<<10, 1, true), "nothing is known of a new ring")
 
 	g.call.fixed /= 4
 	timed(&g, near)
@@ -42,8 +45,8 @@ func TestGauge(t *testing.T) {
 
 func TestGaugeWhereBodiesAreCopiedByLines(t *testing.T) {
 	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(true), perKiB: firstPerKiB}
-	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
-	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load()) }
 
 	timed(&g, 20*time.Nanosecond)
 	require.False(t, answers(maxBody))
@@ -61,10 +64,11 @@ func TestGaugeWhereBodiesAreCopiedByLines(t *testing.T) {
 // have been moved.
 func TestGaugeTries(t *testing.T) {
 	g := gauge{call: cost{fixed: time.Microsecond}, reach: reachOf(false), perKiB: mostPerKiB}
+	g.known.Store(true)
 	bodies, tried := 0, 0
 	for ; bodies < 100*triedEach; bodies++ {
-		read := g.prefersRead(8<<10, uint64(bodies), false)
-		require.Equal(t, read, g.prefersRead(8<<10, uint64(bodies), false), "it may be asked twice")
+		read := g.prefersRead(8<<10, uint64(bodies))
+		require.Equal(t, read, g.prefersRead(8<<10, uint64(bodies)), "it may be asked twice")
 		g.goes(uint64(bodies), read)
 		if read {
 			continue

@@ -54,7 +54,7 @@ func (d *directions) lanes(i int) [2]lane {
 // turned is the length in the word of a slot whose message is at the beginning of the next lap,
 // as is all that follows it. inPieces is set in the length of a body that grows: see slot.grown.
 // counted is set where the header is left out, as it is the one before but for its count. anew is set where
-// the body lies at the beginning of the ring of bytes.
+// the body lies at the beginning of the ring of bytes though the one before did not reach to its end.
 const (
 	turned   = 1<<32 - 1
 	inPieces = 1 << 31
@@ -273,9 +273,6 @@ func (l *sendLane) askCells(from, to uint64) {
 func (l *sendLane) byLines(n int, streams bool) bool {
 	return l.lines && (n > wholeLen || n > wholeLen/2 && streams)
 }
-
-// fresh tells whether the ring of bytes has not been used once.
-func (l *sendLane) fresh() bool { return l.dataTail <= uint64(len(l.data)) }
 
 // counts tells whether header is the last one but for its count.
 func (l *sendLane) counts(header *[transport.HeaderLen]byte) bool {

@@ -179,7 +179,7 @@ func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
 		return n > q.gauge.reach.answer
 	}
-	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), !q.gauge.known.Load())
+	return n > wholeLen && q.gauge.prefersRead(n, q.answered())
 }
 
 func (q *QueuePair) wakePeer() {
