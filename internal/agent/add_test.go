@@ -128,8 +128,8 @@ func TestHostsThatCannotBeAdded(t *testing.T) {
 		{"the program leaves", func(j *Job) { j.Programs[0].Env = append(j.Programs[0].Env, envDo+"=exit") }, "a spare process on host c exited with code 3 before it had joined the job"},
 		{"it is of another version", func(j *Job) { j.Programs[0].Env = append(j.Programs[0].Env, envDo+"=old") }, "build the program and mpivrun from the same mpiv"},
 		{"the program does nothing", func(j *Job) {
-			j.Programs[0].Env, j.Launch.Patience = append(j.Programs[0].Env, envDo+"=idle"), 2*time.Second
-		}, "host c: its processes run there, and have not called mpiv.Main within 2s"},
+			j.Programs[0].Env, j.Launch.Patience = append(j.Programs[0].Env, envDo+"=idle"), 5*time.Second
+		}, "host c: its processes run there, and have not called mpiv.Main within 5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var launch Launch

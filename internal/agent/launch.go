@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -234,16 +235,31 @@ func (l *launcher) run(words []string, boots []control.Boot, failed func(control
 // not run. Unless it is to outlive this agent it is killed with it.
 func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) (code int, err error) {
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if !outlive {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	cmd.WaitDelay = drainTime
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return -1, err
 	}
+	from, into, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return -1, err
+	}
+	cmd.Stdout, cmd.Stderr = into, into
+	output := &stream{screen: new(screen), w: io.Discard, last: said}
+	pumped := make(chan struct{})
+	go func() { // ends with the command, or a moment later if what it started has its output
+		output.Pump(from)
+		close(pumped)
+	}()
+	defer func() {
+		into.Close()
+		output.Leave(from)
+		<-pumped
+	}()
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -258,6 +274,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 	}
 	l.running[cmd] = in
 	l.mu.Unlock()
+	into.Close()
 	written := make(chan struct{})
 	go func() { // ends with the command: then nobody reads
 		in.Write(input) // it stays open: its end is the end of the launch
@@ -274,7 +291,7 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 		}
 		return ee.ExitCode(), nil
 	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // what it started may still have its output
+	if err != nil {
 		return -1, err
 	}
 	return 0, nil
@@ -314,9 +331,6 @@ func (l *launcher) leave() (pids []int) {
 	}
 	return pids
 }
-
-// Write and String make a tail take what a command says.
-func (t *tail) Write(p []byte) (int, error) { t.add(p); return len(p), nil }
 
 func (t *tail) String() string {
 	t.mu.Lock()

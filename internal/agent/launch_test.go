@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,4 +30,34 @@ func TestLaunchExplains(t *testing.T) {
 			require.Contains(t, c.l.explain("host b", c.f), c.says)
 		})
 	}
+}
+
+// What a command said before it ended is known then, though what it has started holds its output open.
+func TestWhatALaunchSaid(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo welcome; echo no route to it >&2; exit 3": "welcome\nno route to it\n",
+		"sleep 20 & echo $!; exit 3":                    "",
+		"read boots; echo $boots; exit 3":               "[{}]\n",
+	} {
+		l, said := new(launcher), new(tail)
+		began := time.Now()
+		code, err := l.wait([]string{"sh", "-c", script}, []byte("[{}]\n"), said, false)
+		require.NoError(t, err)
+		require.Equal(t, 3, code)
+		require.Less(t, time.Since(began), 10*time.Second)
+		if pid := 0; want == "" {
+			_, err := fmt.Sscan(said.String(), &pid)
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			continue
+		}
+		require.Equal(t, want, said.String())
+	}
+}
+
+func TestALaunchThatCannotBe(t *testing.T) {
+	noneLeft(t)
+	code, err := new(launcher).wait([]string{"/nowhere/ssh"}, nil, new(tail), false)
+	require.ErrorContains(t, err, "no such file")
+	require.Equal(t, -1, code)
 }
