@@ -43,6 +43,7 @@ type front struct {
 
 const (
 	pollEvery   = 50 * time.Millisecond
+	ranksStart  = "ranks start"        // the job of a leader that is lost before ends
 	votersKnown = "agents from now on" // to which is known what is decided: the leader can be lost
 	leadsNow    = "leads the job from now on"
 )
@@ -73,8 +74,10 @@ func (s *stage) outlive(ctx context.Context, c cast) (_ *heirloom, err error) {
 	if h.first, err = h.show(ctx, first, words...); err != nil {
 		return nil, err
 	}
-	if _, err := h.first.awaits(ctx, learnPatience, time.Time{}, votersKnown); err != nil {
-		return nil, fmt.Errorf("the job does not get as far as to outlive its leader: %w; it said: %s", err, h.first.stderr.text())
+	for _, said := range []string{ranksStart, votersKnown} {
+		if _, err := h.first.awaits(ctx, learnPatience, time.Time{}, said); err != nil {
+			return nil, fmt.Errorf("the job does not get as far as to outlive its leader: %w; it said: %s", err, h.first.stderr.text())
+		}
 	}
 	for _, m := range joinedAgent.FindAllStringSubmatch(h.first.stderr.text(), -1) {
 		h.agents[m[1]], _ = strconv.Atoi(m[2]) // digits
