@@ -251,14 +251,19 @@ func (l *launcher) wait(words []string, input []byte, said *tail, outlive bool) 
 	cmd.Stdout, cmd.Stderr = into, into
 	output := &stream{screen: new(screen), w: io.Discard, last: said}
 	pumped := make(chan struct{})
-	go func() { // ends with the command, or a moment later if what it started has its output
+	go func() {
 		output.Pump(from)
 		close(pumped)
 	}()
 	defer func() {
 		into.Close()
 		output.Leave(from)
-		<-pumped
+		select {
+		case <-pumped:
+		case <-time.After(grace): // what it has started has its output, and goes on writing
+			from.Close()
+			<-pumped
+		}
 	}()
 	l.mu.Lock()
 	if l.closed {

@@ -67,7 +67,7 @@ func TestTurningBack(t *testing.T) {
 func TestTheRingOfBytesBeginsAnew(t *testing.T) {
 	for _, drains := range []bool{true, false} {
 		near, far := pairOf(t)
-		alwaysOn(near)
+		neverTurns(near)
 		turns, begins := atRandom(t, near, far, 2, drains)
 		require.Zero(t, turns)
 		require.Greater(t, begins, 2)
@@ -77,7 +77,7 @@ func TestTheRingOfBytesBeginsAnew(t *testing.T) {
 // A long message for which there is no slot does not begin the ring of bytes: the one that then begins it says so.
 func TestAFullLaneBeginsNothing(t *testing.T) {
 	near, far := pairOf(t)
-	alwaysOn(near)
+	neverTurns(near)
 	in, lane := &collector{t: t}, &near.send[rdma.Eager]
 	var sent uint64
 	post := func(n int) error {
@@ -115,8 +115,8 @@ func TestAFullLaneBeginsNothing(t *testing.T) {
 	require.Equal(t, sent, in.next)
 }
 
-// alwaysOn has the senders of q not turn back.
-func alwaysOn(q *QueuePair) { q.domain.stride.Store(^uint64(0)) }
+// neverTurns has the senders of q not turn back.
+func neverTurns(q *QueuePair) { q.domain.stride.Store(^uint64(0)) }
 
 // atRandom sends messages of random lengths, which are received a while later, and tells how often their sender has
 // turned back, or begun the ring of bytes anew. At a time they are 1 << burst at most. drains: before
@@ -168,7 +168,7 @@ func atRandom(t *testing.T, near, far *QueuePair, burst int, drains bool) (turns
 // A ring of bytes whose receiver has always taken everything needs a quarter of its memory.
 func TestARingOfQuestionsAndAnswersStaysSmall(t *testing.T) {
 	near, far := pairOf(t)
-	alwaysOn(near)
+	neverTurns(near)
 	in := &collector{t: t}
 	ring := near.out.eagerData[:]
 	for _, n := range []int{cellLen + 1, 5000, maxBody} {
@@ -225,7 +225,7 @@ func TestALaneAsksForTheMemoryThatItNeeds(t *testing.T) {
 		t.Skip("the kernel makes pages only when they are touched (before Linux 5.14)")
 	}
 	for _, way := range []struct{ from, to *QueuePair }{{near, far}, {far, near}} {
-		alwaysOn(way.from)
+		neverTurns(way.from)
 		cells, ring := bytesOf(way.from.out.cells[:]), way.from.out.eagerData[:]
 		for _, c := range []struct {
 			body   int
