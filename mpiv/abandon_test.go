@@ -187,7 +187,7 @@ func inWorlds(t *testing.T, f func(ctx context.Context, c *Comm) error) {
 }
 
 // soon is how long the others may take to hear of it, on a busy machine.
-const soon = 2 * time.Second
+const soon = 10 * time.Second
 
 // told checks what a rank other than by got that waited since then.
 func told(err error, by int, text string, since time.Time) error {

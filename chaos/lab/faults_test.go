@@ -252,7 +252,7 @@ func TestSignalsReachAllProcessesOfAHost(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		return count() > before
 	}
-	require.Eventually(t, func() bool { return x() > 0 && w() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x() > 0 && w() > 0 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, l.Signal("X", syscall.SIGSTOP))
 	time.Sleep(50 * time.Millisecond) // what is in the pipe is counted
 	require.False(t, moves(x))
@@ -351,7 +351,7 @@ func TestCPULimitIsWrittenAndJoined(t *testing.T) {
 	require.NoError(t, err)
 	c := l.Command(t.Context(), "W", prefix[0], prefix[1], prefix[2], "X", "sleep", "100")
 	require.NoError(t, c.Start())
-	require.Eventually(t, func() bool { return len(in()) == 3 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(in()) == 3 }, 20*time.Second, time.Millisecond)
 	require.Contains(t, in(), c.Process.Pid)
 	require.NoError(t, l.LimitCPU("X", 0))
 	require.NoError(t, l.LimitCPU("W", 0), "there is none to lift")

@@ -194,7 +194,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	_ = l.LimitCPU("X", 0.5) // may not be possible; if it is, it is to be gone
 	c := l.Command(t.Context(), "X", "sh", "-c", "setsid sleep 1000 & sleep 1000")
 	require.NoError(t, c.Start())
-	require.Eventually(t, func() bool { pids, _ := l.Pids("X"); return len(pids) == 3 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { pids, _ := l.Pids("X"); return len(pids) == 3 }, 20*time.Second, 5*time.Millisecond)
 	ids := namespacesOf(l)
 	self := strconv.Itoa(os.Getpid())
 	held := holders(t, ids)

@@ -61,7 +61,7 @@ func TestRunThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(pid) }, 5*time.Second, 10*time.Millisecond, "process %d is still there", pid)
+	require.Eventually(t, func() bool { return gone(pid) }, 20*time.Second, 10*time.Millisecond, "process %d is still there", pid)
 }
 
 // gone says whether a process has ended. One that nobody has waited for yet has.

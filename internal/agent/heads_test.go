@@ -178,7 +178,7 @@ func TestHeadStoppedForAWhile(t *testing.T) {
 	go func() { first.Wait(); close(left) }()
 	select {
 	case <-left:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Errorf("the agent of which others say that it is dead is still there: %s", errs)
 	}
 	select {

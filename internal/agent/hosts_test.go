@@ -314,7 +314,7 @@ func TestStrangersAtTheHead(t *testing.T) {
 		c, err := tls.Dial("tcp", addr, config)
 		if err == nil {
 			fmt.Fprintln(c, `{"Joined":{"Version":1,"Cores":1}}`)
-			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.SetReadDeadline(time.Now().Add(20 * time.Second))
 			_, err = io.ReadAll(c)
 			c.Close()
 			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, name)

@@ -264,7 +264,7 @@ func jobOf(t *testing.T, n int, do string) (Job, *buffer, *buffer) {
 func noneLeft(t *testing.T) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name())))
 	t.Cleanup(func() {
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 			left := labelled(t)
 			if len(left) <= 1 { // this one
 				return

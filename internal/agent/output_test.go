@@ -136,7 +136,7 @@ func TestPumpEndsThoughOthersHoldThePipe(t *testing.T) {
 func TestProgramLearnsThatNobodyReads(t *testing.T) {
 	s := &stream{screen: new(screen), w: writerFunc(func([]byte) (int, error) { return 0, errors.New("closed") })}
 	feed(t, []*stream{s}, func(w []*os.File) {
-		require.Eventually(t, func() bool { _, err := io.WriteString(w[0], "x\n"); return err != nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { _, err := io.WriteString(w[0], "x\n"); return err != nil }, 20*time.Second, time.Millisecond)
 	})
 	require.True(t, s.broken.Load())
 }

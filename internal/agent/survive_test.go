@@ -241,14 +241,14 @@ func (tr *trial) kill(ranks ...int) {
 // until waits until f, which is run in the agent's loop, is true, or the job ends.
 func (tr *trial) until(f func() bool) {
 	tr.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var now bool
 		tr.in(func() { now = f() })
 		if now {
 			return
 		}
 		if time.Now().After(end) {
-			tr.Fatalf("it did not come so far in 20 s; said %s", tr.errs)
+			tr.Fatalf("it did not come so far in a minute; said %s", tr.errs)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestAbandonEndsWaits(t *testing.T) {
 					var other engine.Request
 					if pause == 0 {
 						a.Abandon(call(int32(tag), 1), "why", slices.Values([]topology.Rank{1}))
-						require.Eventually(t, func() bool { return b.Abandoned(ofCalls, int32(tag)) != nil }, time.Second, time.Millisecond)
+						require.Eventually(t, func() bool { return b.Abandoned(ofCalls, int32(tag)) != nil }, 20*time.Second, time.Millisecond)
 					} else {
 						other = b.Irecv(call(100, 0), make([]byte, 1))
 					}
@@ -65,7 +65,7 @@ func TestAbandonEndsWaits(t *testing.T) {
 					select {
 					case err := <-ended:
 						require.NoError(t, abandoned(err, 0, "why"))
-					case <-time.After(2 * time.Second):
+					case <-time.After(20 * time.Second):
 						t.Fatalf("the wait for tag %d goes on", tag)
 					}
 					if !other.Null() {
@@ -99,7 +99,7 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 		_, err := b.Recv(t.Context(), recv, call(1, 0), into)
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return len(b.Waits()) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Waits()) > 0 }, 20*time.Second, time.Millisecond)
 	a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
 	require.Eventually(t, func() bool { // a is not polled, so it sends no part
 		b.Engine().Progress()
@@ -123,7 +123,7 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 func TestFirstAbandonerIsHeard(t *testing.T) {
 	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
 		a.Abandon(call(1, 0), "first", slices.Values([]topology.Rank{1}))
-		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 1) != nil }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 1) != nil }, 20*time.Second, time.Millisecond)
 		sent, _, _ := b.Counts()
 		b.Abandon(call(1, 0), "second", slices.Values([]topology.Rank{0}))
 		again, _, _ := b.Counts()
@@ -142,7 +142,7 @@ func TestMessagesOfAbandonedCallsGo(t *testing.T) {
 		a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
 		require.NoError(t, a.Send(t.Context(), send, call(1, 1), make([]byte, 1000), engine.Standard))
 		a.Abandon(call(2, 1), "why", slices.Values([]topology.Rank{1}))
-		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 2) != nil }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, 2) != nil }, 20*time.Second, time.Millisecond)
 		require.Equal(t, []engine.Match{{Context: ofCalls, Tag: 3, Check: 1}}, b.Unreceived())
 	})
 }
@@ -154,7 +154,7 @@ func TestOldAbandonedCallsAreForgotten(t *testing.T) {
 		for tag := range int32(calls) {
 			a.Abandon(call(tag, 1), fmt.Sprint(tag, strings.Repeat(" long", 1000)), slices.Values([]topology.Rank{1}))
 		}
-		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 20*time.Second, time.Millisecond)
 		kept := 0
 		for tag := range int32(calls) {
 			if why := b.Abandoned(ofCalls, tag); why != nil {
@@ -173,7 +173,7 @@ func TestManyAbandonedCallsAreRemembered(t *testing.T) {
 		for tag := range int32(calls) {
 			a.Abandon(call(tag, 1), "enough", slices.Values([]topology.Rank{1}))
 		}
-		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.Abandoned(ofCalls, calls-1) != nil }, 20*time.Second, time.Millisecond)
 		for tag := range int32(calls) {
 			require.NoError(t, abandoned(b.Abandoned(ofCalls, tag), 0, "enough"))
 		}
@@ -192,7 +192,7 @@ func TestWhatWasAbandonedIsKnownElsewhere(t *testing.T) {
 	a.Abandon(call(5, 1), "", peers)
 	a.Revoke(64, peers)
 	a.Revoke(32, peers)
-	require.Eventually(t, func() bool { _, is := b.RevokedBy(32); return is }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, is := b.RevokedBy(32); return is }, 20*time.Second, time.Millisecond)
 	capsule, err := b.Depart(t.Context(), 2, 2)
 	require.NoError(t, err)
 	c, err := engine.ParseCapsule(capsule)

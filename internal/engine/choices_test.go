@@ -47,7 +47,7 @@ func TestADecisionKeepsItsNumber(t *testing.T) {
 		_, err := b.Probe(t.Context(), recv, engine.Match{Peer: engine.AnySource, Tag: 1})
 		found <- err
 	}()
-	require.Eventually(t, func() bool { _, polls := b.Chosen(); return polls == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, polls := b.Chosen(); return polls == 1 }, 20*time.Second, time.Millisecond)
 	for len(recorded) > 0 {
 		<-recorded // that nothing had come of it
 	}

@@ -222,7 +222,7 @@ func TestASendThatIsTakenBackIsNoDeadlock(t *testing.T) {
 	w, deaf := newDeafWorld(t, 1, 1)
 	deaf.Store(false)
 	r := w.boxes[0].Isend(from(1, 1), make([]byte, 8), engine.Synchronous)
-	require.Eventually(t, func() bool { return w.has(1) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.has(1) }, 20*time.Second, time.Millisecond)
 	deaf.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -288,7 +288,7 @@ func TestASendThatIsNotReceivedIsADeadlock(t *testing.T) {
 				w := newWorld(t, engine.Config{Keep: true, Replay: c.replay}, 1, 1, 0)
 				ctx, cancel := context.WithCancel(t.Context())
 				r := w.boxes[0].Isend(from(1, 1), make([]byte, l.size), l.mode)
-				require.Eventually(t, func() bool { return w.has(1) }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return w.has(1) }, 20*time.Second, time.Millisecond)
 				receive := w.takesLater
 				if c.move {
 					receive = w.moves

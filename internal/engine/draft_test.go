@@ -50,7 +50,7 @@ func TestADraftLacksWhatWasCoveredSince(t *testing.T) {
 	round()
 	require.Equal(t, before, logged(d), "what is sent later is not in it")
 	to.Covered(covers)
-	require.Eventually(t, func() bool { return logged(d) < before }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return logged(d) < before }, 20*time.Second, time.Millisecond)
 
 	written, err := d.Finish(nil)
 	require.NoError(t, err)

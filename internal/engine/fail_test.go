@@ -61,7 +61,7 @@ func TestDeclareFailedEndsWhatIsUnderWay(t *testing.T) {
 		_, err := b.Probe(t.Context(), recv, from(2, 5))
 		probed <- err
 	}()
-	require.Eventually(t, func() bool { return len(b.Waits()) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Waits()) == 1 }, 20*time.Second, time.Millisecond)
 	w.engines[0].DeclareFailed(1)
 	require.Equal(t, []topology.Rank{1, 2}, w.engines[0].Failed())
 	for i, r := range requests {
@@ -97,7 +97,7 @@ func TestMessagesOfTheFailed(t *testing.T) {
 	offered := dead.Isend(from(0, 2), make([]byte, 1<<20), engine.Standard)
 	taken := dead.Isend(from(0, 3), make([]byte, 1<<20), engine.Standard)
 	var msg *engine.Message
-	require.Eventually(t, func() (ok bool) { msg, _, ok = b.Improbe(from(1, 3)); return ok }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() (ok bool) { msg, _, ok = b.Improbe(from(1, 3)); return ok }, 20*time.Second, time.Millisecond)
 	w.engines[0].DeclareFailed(1)
 	into := make([]byte, 1)
 	_, err := b.Recv(t.Context(), recv, from(1, 1), into)
@@ -122,7 +122,7 @@ func TestAnySourceIsInterrupted(t *testing.T) {
 	waited := make(chan error, 2)
 	go func() { _, err := r.Wait(t.Context(), recv); waited <- err }()
 	go func() { _, err := engine.WaitAny(t.Context(), recv, []engine.Request{another}); waited <- err }()
-	require.Eventually(t, func() bool { return len(b.Waits()) == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Waits()) == 2 }, 20*time.Second, time.Millisecond)
 	w.engines[0].DeclareFailed(1)
 	errs := []error{<-waited, <-waited}
 	require.Contains(t, errs, nil, "WaitAny names the request, and no error")
@@ -173,7 +173,7 @@ func TestRevokeEndsWhatIsUnderWay(t *testing.T) {
 			return engine.Match{Context: context, Peer: 0, Tag: tag}
 		}
 		require.NoError(t, a.Send(t.Context(), send, engine.Match{Context: aContext, Peer: 1, Tag: 50}, []byte{1}, engine.Standard))
-		require.Eventually(t, func() bool { return len(b.Unreceived()) == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(b.Unreceived()) == 1 }, 20*time.Second, time.Millisecond)
 		revoked := []engine.Request{
 			b.Irecv(in(aContext, 1), nil),
 			b.Irecv(engine.Match{Context: aContext, Peer: engine.AnySource, Tag: 2}, nil),

@@ -209,7 +209,7 @@ func (l *liar) failsWith(want string) {
 	case err := <-l.failed:
 		require.ErrorContains(l.t, err, "connection to process 1: process 1 broke the protocol: ")
 		require.ErrorContains(l.t, err, want)
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		l.t.Fatalf("the lie was believed, want %q", want)
 	}
 }
@@ -360,7 +360,7 @@ func TestPingIsAnsweredBesideAProgramThatComputes(t *testing.T) {
 	require.NoError(t, w.engines[0].Drain(t.Context()))
 	before := w.engines[0].Link(1).Heard
 	w.engines[0].Ping(1, 12345)
-	require.Eventually(t, func() bool { return w.engines[0].Link(1).Heard > before }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.engines[0].Link(1).Heard > before }, 20*time.Second, time.Millisecond)
 	require.Equal(t, uint64(12345), w.engines[1].Link(0).PeerPace)
 }
 

@@ -111,7 +111,7 @@ func TestSendersWaitForASnapshotWhenTheLogIsFull(t *testing.T) {
 				require.Positive(t, snapshots)
 				require.NotEmpty(t, asked, "snapshots are asked for")
 				save()
-				require.Eventually(t, func() bool { return spill.free() == most }, 5*time.Second, time.Millisecond, "all is given back")
+				require.Eventually(t, func() bool { return spill.free() == most }, 20*time.Second, time.Millisecond, "all is given back")
 			})
 		}
 	}

@@ -168,7 +168,7 @@ func TestFencedProcessIsRefused(t *testing.T) {
 	w.say(0, 1)
 	w.say(0, 2)
 	w.fabrics[0].Fence(1)
-	require.Eventually(t, func() bool { return w.engines[1].Link(0).Conn == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.engines[1].Link(0).Conn == nil }, 20*time.Second, time.Millisecond)
 	require.ErrorContains(t, w.box(1).Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, nil, engine.Synchronous), "process 0 cannot be reached")
 	require.Nil(t, w.engines[0].Link(1).Conn)
 	w.say(2, 0) // others are not concerned
@@ -187,7 +187,7 @@ func TestOnePathCostsNothing(t *testing.T) {
 	nets = newMems(topology.SAN, topology.LAN)
 	w = newWorld(t, 2, func(p int) site { return nets.site(t, p, reads.count) })
 	w.box(0).Isend(engine.Match{Peer: 1, Tag: 1}, make([]byte, 100_000), engine.Standard) // nobody receives it
-	require.Eventually(t, func() bool { return reads.load() > 0 }, 5*time.Second, time.Millisecond, "with two paths it is")
+	require.Eventually(t, func() bool { return reads.load() > 0 }, 20*time.Second, time.Millisecond, "with two paths it is")
 }
 
 // reads counts the readings of connections.

@@ -231,7 +231,7 @@ func TestAPairThatMeetsLateFailsOver(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // until it has taken note of that
 	require.Equal(t, -1, w.link(0, 1).InUse, "it is not known where that is")
 	w.fabrics[0].Meet(1, w.fabrics[1].Addrs())
-	require.Eventually(t, func() bool { return w.link(0, 1).InUse >= 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.link(0, 1).InUse >= 0 }, 20*time.Second, time.Millisecond)
 	nets[topology.SAN].Pull()
 	defer nets[topology.SAN].Plug()
 	w.say(0, 1)

@@ -93,7 +93,7 @@ func TestWhatGoroutinesDo(t *testing.T) {
 		}
 		return does[6].busy == 1 && does[7].busy == 1
 	}
-	require.Eventually(t, ready, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, ready, 20*time.Second, 10*time.Millisecond)
 	<-ch
 	for rank, want := range map[int][2]string{
 		0: {"WaitGroup.Wait", control.NeedGoroutine},
@@ -129,7 +129,7 @@ func TestParkedGoroutinesAreKnownAgain(t *testing.T) {
 		does, _ = goroutines()
 		return does[1] != nil && does[2] != nil && len(does[1].parked) == 1 && len(does[2].parked) == 1
 	}
-	require.Eventually(t, look, 5*time.Second, time.Millisecond)
+	require.Eventually(t, look, 20*time.Second, time.Millisecond)
 	first := does[1].parked[0].ID
 	require.True(t, look())
 	require.Equal(t, first, does[1].parked[0].ID)

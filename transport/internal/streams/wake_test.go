@@ -44,7 +44,7 @@ func TestWhoIsRefusedIsWoken(t *testing.T) {
 		refused++
 		select {
 		case <-woken:
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			t.Fatalf("refused for the %dth time, it was not woken", refused)
 		}
 	}

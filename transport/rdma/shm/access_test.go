@@ -18,7 +18,7 @@ func pair(t testing.TB) (a, b *rdma.Conn) {
 	dir := private(t)
 	x, y := listen(t, dir, shm.Options{}), listen(t, dir, shm.Options{})
 	t.Cleanup(func() { x.Close(); y.Close() })
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
 	p, err := x.Dial(ctx, y.Addr())
 	require.NoError(t, err)

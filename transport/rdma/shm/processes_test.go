@@ -190,7 +190,7 @@ func answer(a transport.Addr) error {
 	}
 	e := rdma.New(d)
 	defer e.Close()
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
 	c, err := e.Dial(ctx, a)
 	if err != nil {
@@ -248,12 +248,12 @@ func two(t testing.TB) (*node, *exec.Cmd) {
 	t.Cleanup(func() {
 		select {
 		case <-ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			child.Process.Kill()
 			t.Error("the other process does not end when this end closes")
 		}
 	})
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
 	c, err := e.Accept(ctx)
 	require.NoError(t, err)
@@ -348,7 +348,7 @@ func TestADeathWakesWhoSleeps(t *testing.T) {
 	select {
 	case at := <-woken:
 		t.Logf("woken %v after the kill", at.Sub(start))
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("not woken")
 	}
 	_, err := n.conn.Poll(n)

@@ -59,8 +59,8 @@ func BenchmarkConn(b *testing.B) {
 	transporttest.Bench(b, func(b *testing.B) transport.Endpoint { return listen(b, dir, shm.Options{}) })
 }
 
-func context5() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 5*time.Second)
+func shortly() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 20*time.Second)
 }
 
 // Whoever falls asleep just as a message comes is woken, be there a barrier when it falls asleep

@@ -65,7 +65,7 @@ func TestStrangersAreNeverAccepted(t *testing.T) {
 			}
 			c.(*net.UnixConn).WriteMsgUnix(tt.send, rights, nil)
 			answer := make([]byte, 144)
-			c.SetDeadline(time.Now().Add(5 * time.Second))
+			c.SetDeadline(time.Now().Add(20 * time.Second))
 			n, _ := c.Read(answer)
 			require.Contains(t, string(answer[:n]), tt.why)
 		})
@@ -77,7 +77,7 @@ func TestStrangersAreNeverAccepted(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
 	x := listen(t, dir, shm.Options{})
 	_, err := x.Dial(ctx, e.Addr())
@@ -167,7 +167,7 @@ func TestConnectionsLeaveNoFiles(t *testing.T) {
 	a, b := listen(t, dir, shm.Options{}), listen(t, dir, shm.Options{})
 	defer a.Close()
 	defer b.Close()
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
 	before := openFiles(t)
 	for range 20 {
@@ -192,9 +192,9 @@ func TestTheSegmentGoesWhenNobodyUsesIt(t *testing.T) {
 	a, b := listen(t, dir, shm.Options{}), listen(t, dir, shm.Options{})
 	defer a.Close()
 	defer b.Close()
-	ctx, stop := context5()
+	ctx, stop := shortly()
 	defer stop()
-	for end := time.Now().Add(5 * time.Second); mapped() != 0; runtime.GC() { // of other tests
+	for end := time.Now().Add(20 * time.Second); mapped() != 0; runtime.GC() { // of other tests
 		require.True(t, time.Now().Before(end))
 	}
 	x, err := a.Dial(ctx, b.Addr())
@@ -206,7 +206,7 @@ func TestTheSegmentGoesWhenNobodyUsesIt(t *testing.T) {
 	require.NoError(t, y.Close())
 	_, err = x.Poll(nil)
 	require.ErrorIs(t, err, net.ErrClosed)
-	for end := time.Now().Add(5 * time.Second); mapped() != 0; runtime.GC() {
+	for end := time.Now().Add(20 * time.Second); mapped() != 0; runtime.GC() {
 		require.True(t, time.Now().Before(end), "a closed connection keeps its memory")
 	}
 }
