@@ -208,6 +208,7 @@ type Engine struct {
 	assisted  atomic.Bool // a connection needs cores to move bytes: nobody polls for long
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling
+	company   company     // whether they still need it; guarded by polling
 
 	lull     atomic.Pointer[alarm.Alarm]           // who polls puts it off; nil: watch ticks
 	restedAt time.Time                             // when who polls last did so; guarded by polling

@@ -186,6 +186,9 @@ func (e *Engine) pause(s *spin, polling bool) outcome {
 			runtime.Gosched()
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		if polling && !e.spin.yieldOS && e.company.gone() {
+			e.crowded.Store(false)
+		}
 		if s.polls&3 != 0 {
 			return goesOn
 		}
@@ -209,7 +212,7 @@ func (e *Engine) pause(s *spin, polling bool) outcome {
 		return idle
 	case polling && !crowded && now.Sub(s.last) > lostCore:
 		// We did not have the core all the time: somebody else needs it.
-		e.crowdedAt = now
+		e.crowdedAt, e.company = now, company{}
 		e.crowded.Store(true)
 	}
 	s.last = now
@@ -228,7 +231,8 @@ const quickPolls = 64
 const crowdedPolls = 256
 
 // How a polling caller finds out that others need its core: 64 polls took
-// longer than lostCore. For crowdedFor it then gives the core away at each.
+// longer than lostCore. For crowdedFor it then gives the core away at each, or
+// until its company is gone.
 const (
 	lostCore   = 500 * time.Microsecond
 	crowdedFor = 50 * time.Millisecond
