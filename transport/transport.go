@@ -133,18 +133,20 @@ type Receiver interface {
 	Arrived(header, body []byte)
 	// Receive is Place and Arrived in one, for a message whose body lies whole in the
 	// transport's memory. It may be read there once, until Receive returns: the peer may
-	// be able to change it.
-	Receive(header, body []byte)
+	// be able to change it. more is false when the receiver has what it waits for and no place
+	// yet for the next: a Poll had better end then, as what comes without a place is copied twice.
+	Receive(header, body []byte) (more bool)
 	// Pulled says that the Pull of that id has ended.
 	Pulled(id uint64, err error)
 }
 
 // Receive is in's Receive by Place and Arrived.
-func Receive(in Receiver, header, body []byte) {
+func Receive(in Receiver, header, body []byte) (more bool) {
 	place := in.Place(header, len(body))
 	place = place[:min(len(place), len(body))]
 	copy(place, body)
 	in.Arrived(header, place)
+	return true
 }
 
 // An Assisted Conn has goroutines of its own that move its bytes. Who polls it

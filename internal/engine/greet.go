@@ -133,12 +133,11 @@ func (g *Greeter) Place(header []byte, n int) []byte {
 }
 
 // Receive implements transport.Receiver.
-func (g *Greeter) Receive(header, body []byte) {
+func (g *Greeter) Receive(header, body []byte) (more bool) {
 	if g.link != nil {
-		g.link.Receive(header, body)
-		return
+		return g.link.Receive(header, body)
 	}
-	transport.Receive(g, header, body)
+	return transport.Receive(g, header, body)
 }
 
 // Arrived implements transport.Receiver.

@@ -79,7 +79,7 @@ func (l *liar) hear() {
 
 func (l *liar) Place(header []byte, n int) []byte { return make([]byte, n) }
 func (l *liar) Pulled(uint64, error)              {}
-func (l *liar) Receive(header, body []byte)       { transport.Receive(l, header, body) }
+func (l *liar) Receive(header, body []byte) bool  { return transport.Receive(l, header, body) }
 func (l *liar) Arrived(header, body []byte) {
 	var h wire.Header
 	require.NoError(l.t, h.Parse(header))

@@ -292,17 +292,16 @@ func (l *link) Arrived(header, body []byte) {
 }
 
 // Receive implements transport.Receiver. A message that is the next in the stream of the one
-// before is matched and copied at once; others go the longer way.
-func (l *link) Receive(header, body []byte) {
+// before is matched and copied at once; others go the longer way. Who has what was asked for last
+// will ask for the next in a moment; but who shares a core lets others run until then.
+func (l *link) Receive(header, body []byte) (more bool) {
 	in, s := &l.lanes[0], l.last
 	if s == nil || in.placed || wire.Kind(header[0]) != wire.Eager || in.header.Parse(header) != nil || l.bad != nil {
-		transport.Receive(l, header, body)
-		return
+		return transport.Receive(l, header, body)
 	}
 	h := &in.header
 	if s.peer != h.Source || s.box.rank != h.Dest || l.lastBy != l.e.placings || h.Epoch == 0 || h.Seq != s.got+1 || !l.hears(s, h.Ack) {
-		transport.Receive(l, header, body)
-		return
+		return transport.Receive(l, header, body)
 	}
 	b := s.box
 	l.e.open(b)
@@ -310,14 +309,16 @@ func (l *link) Receive(header, body []byte) {
 		n := copy(o.buf, body)
 		l.receivedEager(s, h, len(body), o.buf[:n])
 		o.arrived(h, len(body))
+		more := o.order != b.posted.order || l.e.spin.yieldOS
 		o.finishLocked()
-		return
+		return more
 	}
 	a := b.newArrivalLocked(h, len(body))
 	b.hold(a, len(body))
 	copy(a.body, body)
 	l.receivedEager(s, h, len(body), a.body)
 	l.queueLocked(b, a)
+	return true
 }
 
 // receivedEager notes that the eager message of h, of n bytes, is here, or as much of it as its

@@ -39,10 +39,10 @@ func member(t *testing.T, a *identity.Authority, index int) *identity.Identity {
 // box is a Receiver that keeps what arrives.
 type box struct{ got []string }
 
-func (b *box) Place(_ []byte, n int) []byte { return make([]byte, n) }
-func (b *box) Receive(header, body []byte)  { transport.Receive(b, header, body) }
-func (b *box) Arrived(_, body []byte)       { b.got = append(b.got, string(body)) }
-func (b *box) Pulled(uint64, error)         {}
+func (b *box) Place(_ []byte, n int) []byte     { return make([]byte, n) }
+func (b *box) Receive(header, body []byte) bool { return transport.Receive(b, header, body) }
+func (b *box) Arrived(_, body []byte)           { b.got = append(b.got, string(body)) }
+func (b *box) Pulled(uint64, error)             {}
 
 func say(t *testing.T, from, to transport.Conn, text string, bulk bool) {
 	t.Helper()
@@ -105,9 +105,9 @@ type counter struct {
 	n int
 }
 
-func (c *counter) Place([]byte, int) []byte    { return nil }
-func (c *counter) Receive(header, body []byte) { transport.Receive(c, header, body) }
-func (c *counter) Arrived(_, _ []byte)         { c.n++ }
+func (c *counter) Place([]byte, int) []byte         { return nil }
+func (c *counter) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *counter) Arrived(_, _ []byte)              { c.n++ }
 
 // A relay serves its job only.
 func TestARelayRefusesStrangers(t *testing.T) {

@@ -412,7 +412,8 @@ func (p *pipe) errLocked(side int) error {
 func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 	p := c.pipe
 	for i := range p.ends[c.side].lanes {
-		for range p.opt.depth(i) { // not for as long as the peer sends: there is another lane
+		more := true
+		for n := 0; more && n < p.opt.depth(i); n++ { // not for as long as the peer sends: there is another lane
 			p.mu.Lock()
 			if err := p.errLocked(c.side); err != nil {
 				p.mu.Unlock()
@@ -440,7 +441,7 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 				copy(body, f.body)
 				in.Arrived(f.header[:], body)
 			} else {
-				in.Receive(f.header[:], f.body)
+				more = in.Receive(f.header[:], f.body)
 			}
 			moved = true
 			p.mu.Lock()

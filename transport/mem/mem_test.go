@@ -48,9 +48,9 @@ func (g *gate) Place(_ []byte, n int) []byte {
 	<-g.leave
 	return make([]byte, n)
 }
-func (g *gate) Pulled(uint64, error)        {}
-func (g *gate) Receive(header, body []byte) { transport.Receive(g, header, body) }
-func (g *gate) Arrived(_, body []byte)      { g.got = body }
+func (g *gate) Pulled(uint64, error)             {}
+func (g *gate) Receive(header, body []byte) bool { return transport.Receive(g, header, body) }
+func (g *gate) Arrived(_, body []byte)           { g.got = body }
 
 func TestALentBodyIsTheSendersAfterClose(t *testing.T) {
 	b, a := mem.NewNetwork(mem.Options{Lends: true}).Pipe("mem:a", "mem:b")

@@ -109,10 +109,10 @@ type keeper struct {
 	part, n int
 }
 
-func (k *keeper) Place(_ []byte, n int) []byte { return k.buf[k.n*k.part%mib:][:n] }
-func (k *keeper) Receive(header, body []byte)  { transport.Receive(k, header, body) }
-func (k *keeper) Arrived(_, _ []byte)          { k.n++ }
-func (k *keeper) Pulled(uint64, error)         {}
+func (k *keeper) Place(_ []byte, n int) []byte     { return k.buf[k.n*k.part%mib:][:n] }
+func (k *keeper) Receive(header, body []byte) bool { return transport.Receive(k, header, body) }
+func (k *keeper) Arrived(_, _ []byte)              { k.n++ }
+func (k *keeper) Pulled(uint64, error)             {}
 
 // poll polls c until ok, and sleeps when there is nothing to do: so no core is
 // taken from quic-go, which needs both.

@@ -89,9 +89,9 @@ type numbers struct {
 	next uint64
 }
 
-func (n *numbers) Place(_ []byte, k int) []byte { return make([]byte, k) }
-func (n *numbers) Pulled(uint64, error)         {}
-func (n *numbers) Receive(header, body []byte)  { transport.Receive(n, header, body) }
+func (n *numbers) Place(_ []byte, k int) []byte     { return make([]byte, k) }
+func (n *numbers) Pulled(uint64, error)             {}
+func (n *numbers) Receive(header, body []byte) bool { return transport.Receive(n, header, body) }
 func (n *numbers) Arrived(_, body []byte) {
 	require.Equal(n.t, n.next, binary.LittleEndian.Uint64(body))
 	n.next++

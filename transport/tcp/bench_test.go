@@ -26,10 +26,10 @@ type counter struct {
 	n   int
 }
 
-func (c *counter) Place(_ []byte, n int) []byte { return c.buf[:n] }
-func (c *counter) Receive(header, body []byte)  { transport.Receive(c, header, body) }
-func (c *counter) Arrived(_, _ []byte)          { c.n++ }
-func (c *counter) Pulled(uint64, error)         {}
+func (c *counter) Place(_ []byte, n int) []byte     { return c.buf[:n] }
+func (c *counter) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *counter) Arrived(_, _ []byte)              { c.n++ }
+func (c *counter) Pulled(uint64, error)             {}
 
 // stream sends b.N messages and waits until the other end has them all.
 func stream(b *testing.B, bulk bool, size, flushEvery int) {

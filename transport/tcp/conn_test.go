@@ -23,8 +23,8 @@ type box struct {
 	arrived     func()
 }
 
-func (b *box) Place(_ []byte, n int) []byte { b.placed++; return make([]byte, n) }
-func (b *box) Receive(header, body []byte)  { transport.Receive(b, header, body) }
+func (b *box) Place(_ []byte, n int) []byte     { b.placed++; return make([]byte, n) }
+func (b *box) Receive(header, body []byte) bool { return transport.Receive(b, header, body) }
 func (b *box) Arrived(_, _ []byte) {
 	b.got++
 	if b.arrived != nil {

@@ -25,9 +25,9 @@ func (r *recorder) Place(header []byte, n int) []byte {
 	return make([]byte, min(n, r.limit))
 }
 
-func (r *recorder) Receive(header, body []byte) { transport.Receive(r, header, body) }
-func (r *recorder) Arrived(header, body []byte) { r.log = arrived(r.log, header, body) }
-func (r *recorder) Pulled(uint64, error)        {}
+func (r *recorder) Receive(header, body []byte) bool { return transport.Receive(r, header, body) }
+func (r *recorder) Arrived(header, body []byte)      { r.log = arrived(r.log, header, body) }
+func (r *recorder) Pulled(uint64, error)             {}
 
 func arrived(log, header, body []byte) []byte {
 	log = append(log, header...)

@@ -19,10 +19,10 @@ type keeper struct {
 	n   int
 }
 
-func (k *keeper) Place(_ []byte, n int) []byte { return k.buf[:n] }
-func (k *keeper) Receive(header, body []byte)  { transport.Receive(k, header, body) }
-func (k *keeper) Arrived(_, _ []byte)          { k.n++ }
-func (k *keeper) Pulled(uint64, error)         {}
+func (k *keeper) Place(_ []byte, n int) []byte     { return k.buf[:n] }
+func (k *keeper) Receive(header, body []byte) bool { return transport.Receive(k, header, body) }
+func (k *keeper) Arrived(_, _ []byte)              { k.n++ }
+func (k *keeper) Pulled(uint64, error)             {}
 
 func testAllocs(t *testing.T, s *setup) {
 	a, b := s.pair(t)

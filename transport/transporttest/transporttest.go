@@ -49,6 +49,7 @@ func Run(t *testing.T, listen func(t *testing.T) transport.Endpoint, except ...E
 		{"a body that is too long is refused", testTooLong},
 		{"an armed end is woken by a message", testArm},
 		{"an end armed too late is woken at once", testArmLate},
+		{"who wants no more is woken for what is left", testSated},
 		{"a full end is woken when there is room", testArmFull},
 		{"an end that was armed before it was full is woken when there is room", testArmBeforeFull},
 		{"who is armed, and then refused, is woken when there is room", testArmBeforeRefused},
@@ -128,7 +129,7 @@ func (in *inbox) Place(header []byte, n int) []byte {
 	return make([]byte, n)
 }
 
-func (in *inbox) Receive(header, body []byte) { transport.Receive(in, header, body) }
+func (in *inbox) Receive(header, body []byte) bool { return transport.Receive(in, header, body) }
 func (in *inbox) Arrived(header, body []byte) {
 	in.got = append(in.got, received{bytes.Clone(header), body})
 }

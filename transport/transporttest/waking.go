@@ -56,6 +56,42 @@ func testArmLate(t *testing.T, s *setup) {
 	}
 }
 
+// testSated: a Poll may end before all that is there, but nothing is forgotten.
+func testSated(t *testing.T, s *setup) {
+	a, b := s.pair(t)
+	const n = 40
+	for i := range uint64(n) {
+		h, body := number(i, int(i)*20)
+		require.NoError(t, a.Send(transport.Message{Header: h, Body: body}))
+	}
+	require.NoError(t, a.Flush())
+	in := new(sated)
+	for len(in.got) < n {
+		woken := make(chan struct{}, 100)
+		b.Arm(func() { woken <- struct{}{} })
+		select {
+		case <-woken:
+		case <-time.After(patience):
+			t.Fatalf("not woken after %d of %d messages", len(in.got), n)
+		}
+		require.NoError(t, poller(b, in)())
+	}
+	for i, r := range in.got {
+		number, err := check(r)
+		require.NoError(t, err)
+		require.Equal(t, uint64(i), number)
+		require.Len(t, r.body, i*20)
+	}
+}
+
+// sated is an inbox that wants one message at a time.
+type sated struct{ inbox }
+
+func (in *sated) Receive(header, body []byte) bool {
+	transport.Receive(in, header, body)
+	return false
+}
+
 func testArmFull(t *testing.T, s *setup) {
 	a, b := s.pair(t)
 	out := &sender{conn: a}

@@ -213,10 +213,10 @@ type counter struct {
 	n   int
 }
 
-func (c *counter) Place(_ []byte, n int) []byte { return c.buf[:n] }
-func (c *counter) Receive(header, body []byte)  { transport.Receive(c, header, body) }
-func (c *counter) Arrived(_, _ []byte)          { c.n++ }
-func (c *counter) Pulled(uint64, error)         {}
+func (c *counter) Place(_ []byte, n int) []byte     { return c.buf[:n] }
+func (c *counter) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *counter) Arrived(_, _ []byte)              { c.n++ }
+func (c *counter) Pulled(uint64, error)             {}
 
 func TestNothingIsAllocated(t *testing.T) {
 	for name, try := range map[string]bool{"streams that can try": true, "streams that wait": false} {
@@ -258,10 +258,10 @@ func TestNothingIsAllocated(t *testing.T) {
 // box is a Receiver that keeps what arrives.
 type box struct{ got [][]byte }
 
-func (b *box) Place(_ []byte, n int) []byte { return make([]byte, n) }
-func (b *box) Receive(header, body []byte)  { transport.Receive(b, header, body) }
-func (b *box) Arrived(_, body []byte)       { b.got = append(b.got, body) }
-func (b *box) Pulled(uint64, error)         {}
+func (b *box) Place(_ []byte, n int) []byte     { return make([]byte, n) }
+func (b *box) Receive(header, body []byte) bool { return transport.Receive(b, header, body) }
+func (b *box) Arrived(_, body []byte)           { b.got = append(b.got, body) }
+func (b *box) Pulled(uint64, error)             {}
 
 // liar is a Conn whose peer writes bytes as it likes.
 func liar(t *testing.T) (c *Conn, lanes [2]*pipe) {
@@ -338,8 +338,8 @@ type closer struct {
 	n int
 }
 
-func (b *closer) Receive(header, body []byte) { transport.Receive(b, header, body) }
-func (b *closer) Arrived(_, _ []byte)         { b.n++; b.c.Close() }
+func (b *closer) Receive(header, body []byte) bool { return transport.Receive(b, header, body) }
+func (b *closer) Arrived(_, _ []byte)              { b.n++; b.c.Close() }
 
 func TestAnotherMessageAfterFullPanics(t *testing.T) {
 	c, _ := liar(t)

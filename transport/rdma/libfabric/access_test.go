@@ -32,10 +32,10 @@ type caught struct {
 	ends []error
 }
 
-func (c *caught) Place(_ []byte, n int) []byte { return make([]byte, n) }
-func (c *caught) Receive(header, body []byte)  { transport.Receive(c, header, body) }
-func (c *caught) Arrived(_, _ []byte)          { c.got++ }
-func (c *caught) Pulled(_ uint64, err error)   { c.ends = append(c.ends, err) }
+func (c *caught) Place(_ []byte, n int) []byte     { return make([]byte, n) }
+func (c *caught) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *caught) Arrived(_, _ []byte)              { c.got++ }
+func (c *caught) Pulled(_ uint64, err error)       { c.ends = append(c.ends, err) }
 
 // until polls both ends.
 func until(t testing.TB, a, b *rdma.Conn, in transport.Receiver, done func() bool) {

@@ -75,8 +75,8 @@ type collector struct {
 	body []byte
 }
 
-func (c *collector) Receive(header, body []byte) { transport.Receive(c, header, body) }
-func (c *collector) Arrived(_, body []byte)      { c.got++; c.body = body }
+func (c *collector) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *collector) Arrived(_, body []byte)           { c.got++; c.body = body }
 
 func TestTwoProcesses(t *testing.T) {
 	eachProvider(t, func(t *testing.T, o libfabric.Options) {

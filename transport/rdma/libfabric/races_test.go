@@ -80,8 +80,9 @@ type slow struct {
 	got   []byte
 }
 
-func (s *slow) Receive(header, body []byte) {
+func (s *slow) Receive(header, body []byte) bool {
 	close(s.begun)
 	time.Sleep(300 * time.Millisecond)
 	s.got = bytes.Clone(body)
+	return true
 }

@@ -23,9 +23,9 @@ type counter struct {
 	buf       [64 << 10]byte
 }
 
-func (c *counter) Place(_ []byte, n int) []byte { return c.buf[:n] }
-func (c *counter) Receive(header, body []byte)  { transport.Receive(c, header, body) }
-func (c *counter) Arrived(_, _ []byte)          { c.n.Add(1) }
+func (c *counter) Place(_ []byte, n int) []byte     { return c.buf[:n] }
+func (c *counter) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *counter) Arrived(_, _ []byte)              { c.n.Add(1) }
 func (c *counter) Pulled(_ uint64, err error) {
 	if err == nil {
 		c.pulled.Add(1)

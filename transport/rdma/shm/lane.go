@@ -331,6 +331,7 @@ type recvLane struct {
 	told, dataTold uint64 // of these, in freed
 	seen           uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
+	row            int // messages that were ready, one after the other, before a receiver wanted no more
 
 	// Of the message at head, when a part of it is here.
 	size int    // of its body; 0: nothing was looked at
@@ -356,9 +357,9 @@ const countedLen = 64 - 8
 const backlog, backlogAhead = 4, 4
 
 // take hands the message that is ready to in, which came behind row others that
-// were ready, or goes on with it: moved is false when there is no more of it yet.
-// ok is false when what is there cannot be a message.
-func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
+// were ready, or goes on with it: moved is false when there is no more of it yet, more when in
+// wants no other now. ok is false when what is there cannot be a message.
+func (l *recvLane) take(in transport.Receiver, row int) (moved, more, ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n != turned && n&anew != 0 {
 		n &^= anew
@@ -367,15 +368,15 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 	switch {
 	case n <= maxBody:
 	case n > counted && n <= counted+countedLen:
-		l.takeCounted(in, n-counted)
-		return true, true
+		return true, l.takeCounted(in, n-counted), true
 	case n == turned:
 		l.goTo(l.turn(l.head, l.dataHead))
-		return true, true
+		return true, true, true
 	case grows(uint64(n)):
-		return l.takePieces(in, n&^inPieces)
+		moved, ok = l.takePieces(in, n&^inPieces)
+		return moved, true, ok
 	default:
-		return false, false
+		return false, false, false
 	}
 	next := l.next // who polls looks there next
 	if row >= backlog {
@@ -394,18 +395,17 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, ok bool) {
 		}
 	}
 	l.goOn(end)
-	in.Receive(l.header[:], room[:n])
-	return true, true
+	return true, in.Receive(l.header[:], room[:n]), true
 }
 
 // takeCounted is take for a body of n bytes whose header is left out.
-func (l *recvLane) takeCounted(in transport.Receiver, n int) {
+func (l *recvLane) takeCounted(in transport.Receiver, n int) (more bool) {
 	prefetchRead(&l.next.word)
 	count := l.header[transport.CountAt:]
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
 	body := l.slot.first()[:n]
 	l.goOn(l.dataHead)
-	in.Receive(l.header[:], body)
+	return in.Receive(l.header[:], body)
 }
 
 // takePieces is take for a body of n bytes that grows.
@@ -494,6 +494,7 @@ func (l *recvLane) rest() bool {
 	if l.seen == l.head {
 		return false
 	}
+	l.row = 0
 	release.Store64(&l.seen, l.head)
 	return true
 }

@@ -30,8 +30,8 @@ type collector struct {
 	next uint64
 }
 
-func (c *collector) Place(_ []byte, n int) []byte { return c.buf[:n] }
-func (c *collector) Receive(header, body []byte)  { transport.Receive(c, header, body) }
+func (c *collector) Place(_ []byte, n int) []byte     { return c.buf[:n] }
+func (c *collector) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
 func (c *collector) Arrived(header, body []byte) {
 	require.Equal(c.t, c.next, binary.LittleEndian.Uint64(header))
 	for _, b := range body {
@@ -150,7 +150,7 @@ func atRandom(t *testing.T, near, far *QueuePair, burst int, drains bool) (turns
 				begins++
 			}
 		}
-		for moved, polls := true, random.IntN(4); drains && moved || polls > 0; polls-- {
+		for moved, polls := true, 100*random.IntN(4); drains && moved || polls > 0; polls-- {
 			var err error
 			moved, err = far.PollCQ(in)
 			require.NoError(t, err)
@@ -334,13 +334,44 @@ func TestCountedHeaders(t *testing.T) {
 	}
 }
 
+// A poll ends with a message after which its receiver wants no more.
+func TestAPollEndsWhereNoMoreIsWanted(t *testing.T) {
+	near, far := pairOf(t)
+	var header [transport.HeaderLen]byte
+	for _, n := range []int{8, inlineLen + 1, 8, inlineLen + 1} {
+		posted, ok := near.send[rdma.Eager].post(&header, make([]byte, n), false)
+		require.True(t, posted && ok)
+		posted, ok = near.send[rdma.Eager].post(&header, make([]byte, n), false)
+		require.True(t, posted && ok)
+	}
+	in := &few{collector: collector{t: t}}
+	for _, poll := range []struct{ wants, gets int }{{1, 1}, {1, 1}, {3, 3}, {9, 3}, {1, 0}} {
+		in.wants, in.gets = poll.wants, 0
+		moved, err := far.PollCQ(in)
+		require.NoError(t, err)
+		require.Equal(t, poll.gets > 0, moved)
+		require.Equal(t, poll.gets, in.gets)
+	}
+}
+
+// few wants that many messages of a poll.
+type few struct {
+	collector
+	wants, gets int
+}
+
+func (f *few) Receive(header, body []byte) bool {
+	f.gets++
+	return f.gets < f.wants
+}
+
 // kept is the last message.
 type kept struct{ header, body []byte }
 
-func (k *kept) Place(_ []byte, n int) []byte { return make([]byte, n) }
-func (k *kept) Receive(header, body []byte)  { transport.Receive(k, header, body) }
-func (k *kept) Arrived(header, body []byte)  { k.header, k.body = bytes.Clone(header), body }
-func (k *kept) Pulled(uint64, error)         {}
+func (k *kept) Place(_ []byte, n int) []byte     { return make([]byte, n) }
+func (k *kept) Receive(header, body []byte) bool { return transport.Receive(k, header, body) }
+func (k *kept) Arrived(header, body []byte)      { k.header, k.body = bytes.Clone(header), body }
+func (k *kept) Pulled(uint64, error)             {}
 
 // A body that grows is taken by pieces; who has taken all that is there sleeps until it is whole.
 func TestABodyThatGrows(t *testing.T) {

@@ -56,9 +56,9 @@ func (d *discard) Place(header []byte, n int) []byte {
 	require.LessOrEqual(d.t, n, maxBody)
 	return d.buf[:n]
 }
-func (d *discard) Receive(header, body []byte) { transport.Receive(d, header, body) }
-func (d *discard) Arrived(_, _ []byte)         { d.n++ }
-func (d *discard) Pulled(_ uint64, err error)  { d.pulled = append(d.pulled, err) }
+func (d *discard) Receive(header, body []byte) bool { return transport.Receive(d, header, body) }
+func (d *discard) Arrived(_, _ []byte)              { d.n++ }
+func (d *discard) Pulled(_ uint64, err error)       { d.pulled = append(d.pulled, err) }
 
 func TestALengthThatCannotBeBreaksTheConnection(t *testing.T) {
 	for _, n := range []uint64{maxBody + 1, turned - 1, counted, counted + countedLen + 1, inPieces, inPieces + wholeLen, inPieces + maxBody + 1} {

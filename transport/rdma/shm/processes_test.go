@@ -76,7 +76,7 @@ func (n *node) Place(h []byte, size int) []byte {
 	return n.buf[:size]
 }
 
-func (n *node) Receive(header, body []byte) { transport.Receive(n, header, body) }
+func (n *node) Receive(header, body []byte) bool { return transport.Receive(n, header, body) }
 func (n *node) Arrived(h, body []byte) {
 	n.kind = h[0]
 	copy(n.header[:], h)
@@ -269,9 +269,9 @@ type numbered struct {
 	buf  [8 << 10]byte
 }
 
-func (in *numbered) Place(_ []byte, n int) []byte { return in.buf[:n] }
-func (in *numbered) Pulled(uint64, error)         {}
-func (in *numbered) Receive(header, body []byte)  { transport.Receive(in, header, body) }
+func (in *numbered) Place(_ []byte, n int) []byte     { return in.buf[:n] }
+func (in *numbered) Pulled(uint64, error)             {}
+func (in *numbered) Receive(header, body []byte) bool { return transport.Receive(in, header, body) }
 func (in *numbered) Arrived(h, body []byte) {
 	i := binary.LittleEndian.Uint64(h[16:])
 	lane := 0
@@ -362,10 +362,10 @@ type caught struct {
 	ends   []error
 }
 
-func (c *caught) Place(_ []byte, n int) []byte { return c.ticket[:n] }
-func (c *caught) Receive(header, body []byte)  { transport.Receive(c, header, body) }
-func (c *caught) Arrived(_, _ []byte)          { c.n++ }
-func (c *caught) Pulled(_ uint64, err error)   { c.ends = append(c.ends, err) }
+func (c *caught) Place(_ []byte, n int) []byte     { return c.ticket[:n] }
+func (c *caught) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *caught) Arrived(_, _ []byte)              { c.n++ }
+func (c *caught) Pulled(_ uint64, err error)       { c.ends = append(c.ends, err) }
 
 func TestADeathEndsAPullOnce(t *testing.T) {
 	n, child := two(t)

@@ -249,21 +249,27 @@ func (q *QueuePair) stir() {
 	}
 }
 
-// receiveEager hands over what the eager lane holds, within bounds. ok is false when that
+// receiveEager hands over what the eager lane holds, within bounds, as long as in wants more. ok is false when that
 // cannot be.
 func (q *QueuePair) receiveEager(in transport.Receiver) (moved, ok bool) {
 	eager := &q.recv[rdma.Eager]
-	for n := 0; n < eagerSlots && eager.ready(); n++ {
-		more, ok := eager.take(in, n)
+	row := eager.row
+	eager.row = 0
+	for end := row + eagerSlots; row < end && eager.ready(); row++ {
+		took, more, ok := eager.take(in, row)
 		if !ok {
 			return false, false
 		}
-		if !more {
+		if !took {
 			break
 		}
 		moved = true
 		if eager.due() {
 			q.tell(rdma.Eager)
+		}
+		if !more {
+			eager.row = row + 1
+			break
 		}
 	}
 	return moved, true
@@ -274,7 +280,7 @@ func (q *QueuePair) receiveBulk(in transport.Receiver) (moved, ok bool) {
 	bulk := &q.recv[rdma.Bulk]
 	start := bulk.dataHead
 	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
-		more, ok := bulk.take(in, 0)
+		more, _, ok := bulk.take(in, 0)
 		if !ok {
 			return false, false
 		}

@@ -117,7 +117,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 // counted counts messages.
 type counted struct{ n int }
 
-func (c *counted) Place([]byte, int) []byte    { return nil }
-func (c *counted) Receive(header, body []byte) { transport.Receive(c, header, body) }
-func (c *counted) Arrived(_, _ []byte)         { c.n++ }
-func (c *counted) Pulled(uint64, error)        {}
+func (c *counted) Place([]byte, int) []byte         { return nil }
+func (c *counted) Receive(header, body []byte) bool { return transport.Receive(c, header, body) }
+func (c *counted) Arrived(_, _ []byte)              { c.n++ }
+func (c *counted) Pulled(uint64, error)             {}
