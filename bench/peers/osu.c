@@ -55,7 +55,7 @@
  * not 0.
  *
  * What is measured. MB is 10^6 bytes. There is a barrier before each size, and
- * some 20 ms of barriers before the first: a runtime, and the processor, take
+ * some 60 ms of barriers before the first: a runtime, and the processor, take
  * some milliseconds until they are as fast as they are later.
  *
  *   latency     Rank 0 sends SIZE bytes and receives SIZE bytes back, blocking.
@@ -433,11 +433,10 @@ static double seconds_now(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* Runs the test at each size and prints as it goes. */
 /* Rank 0 tells the others when it has been enough. */
 static void warm_up(const struct run *r)
 {
-	double end = seconds_now() + 20e-3;
+	double end = seconds_now() + 60e-3;
 	int more = 1;
 
 	while (more) {
@@ -449,6 +448,7 @@ static void warm_up(const struct run *r)
 	}
 }
 
+/* Runs the test at each size and prints as it goes. */
 static void measure(const struct test *t, struct run *r, const long *sizes, int n, int iters, int warmup)
 {
 	size_t blocks = t->per_rank ? (size_t)r->ranks : 1, largest = 4; /* the acknowledgement's 4 bytes */

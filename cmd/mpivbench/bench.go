@@ -106,7 +106,7 @@ func (r *run) next(ctx context.Context, i int) error {
 // some milliseconds until they are as fast as they are later. Rank 0 tells the
 // others when it has been enough.
 func warmUp(ctx context.Context, world *mpiv.Comm) error {
-	end := time.Now().Add(20 * time.Millisecond)
+	end := time.Now().Add(60 * time.Millisecond)
 	for more := []bool{true}; more[0]; {
 		for range 10 {
 			if err := mpiv.Barrier(ctx, world); err != nil {
