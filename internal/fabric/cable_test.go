@@ -80,7 +80,7 @@ func inside(t *testing.T) {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=60s")
+	self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=3m")
 	self.Env = append(os.Environ(), inNamespace+"=1")
 	self.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
+	"github.com/mpiv/mpiv/internal/race"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/tcp"
@@ -130,7 +131,11 @@ func TestBigMessageOverACutPath(t *testing.T) {
 func bigOverCut(t *testing.T, w *world, san *trip, from int, healed time.Duration) {
 	to := 1 - from
 	sender, receiver := w.box(from), w.box(to)
-	big := make([]byte, 64<<20)
+	size := 64 << 20
+	if race.Enabled {
+		size = 3 * tripAfter // which takes as long there
+	}
+	big := make([]byte, size)
 	for i := 0; i < len(big); i += 8 {
 		binary.LittleEndian.PutUint64(big[i:], uint64(i)*0x9E3779B97F4A7C15)
 	}
