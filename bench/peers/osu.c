@@ -436,9 +436,11 @@ static double seconds_now(void)
 /* Rank 0 tells the others when it has been enough. */
 static void warm_up(const struct run *r)
 {
-	double end = seconds_now() + 60e-3;
+	double end;
 	int more = 1;
 
+	MPI_Barrier(MPI_COMM_WORLD); /* until all are there */
+	end = seconds_now() + 60e-3;
 	while (more) {
 		for (int i = 0; i < 10; i++)
 			MPI_Barrier(MPI_COMM_WORLD);

@@ -102,10 +102,13 @@ func (r *run) next(ctx context.Context, i int) error {
 	return nil
 }
 
-// warmUp lets some time go by in barriers: a runtime, and the processor, take
+// warmUp lets some time go by in barriers, from when all are there: a runtime, and the processor, take
 // some milliseconds until they are as fast as they are later. Rank 0 tells the
 // others when it has been enough.
 func warmUp(ctx context.Context, world *mpiv.Comm) error {
+	if err := mpiv.Barrier(ctx, world); err != nil {
+		return err
+	}
 	end := time.Now().Add(60 * time.Millisecond)
 	for more := []bool{true}; more[0]; {
 		for range 10 {
