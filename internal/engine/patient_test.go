@@ -33,6 +33,11 @@ func alarmedWorld(t *testing.T) (w *world, armed *atomic.Int64) {
 
 // alarmedWorldTelling is two ranks that have talked; told is called after each Arm of the first's connection.
 func alarmedWorldTelling(t *testing.T, told func()) (w *world) {
+	return wrappedWorld(t, func(conn transport.Conn) transport.Conn { return alarmed{conn, told} })
+}
+
+// wrappedWorld is two ranks that have talked, the first over what wrap makes of its connection.
+func wrappedWorld(t *testing.T, wrap func(transport.Conn) transport.Conn) (w *world) {
 	network := mem.NewNetwork(mem.Options{})
 	w = newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
 		ep, err := network.Listen(strconv.Itoa(process))
@@ -40,7 +45,7 @@ func alarmedWorldTelling(t *testing.T, told func()) (w *world) {
 		if process != 0 {
 			return ep
 		}
-		return wrapped{ep, func(conn transport.Conn) transport.Conn { return alarmed{conn, told} }}
+		return wrapped{ep, wrap}
 	}, 1, 1)
 	w.ring(t, 8, 0)
 	return w

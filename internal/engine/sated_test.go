@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/transport"
-	"github.com/mpiv/mpiv/transport/mem"
 )
 
 // A watched connection tells what its receiver says of each message: whether it wants more.
@@ -37,16 +35,7 @@ func (w watcher) Receive(header, body []byte) bool {
 // next poll: there is a receive for it then. What nobody has asked for is wanted all the same.
 func TestWhoHasAllItWaitsForWantsNoMore(t *testing.T) {
 	more := make(chan bool, 100)
-	network := mem.NewNetwork(mem.Options{})
-	w := newWorldOn(t, engine.Config{}, func(process int) transport.Endpoint {
-		ep, err := network.Listen(strconv.Itoa(process))
-		require.NoError(t, err)
-		if process != 0 {
-			return ep
-		}
-		return wrapped{ep, func(conn transport.Conn) transport.Conn { return watched{conn, more} }}
-	}, 1, 1)
-	w.ring(t, 8, 0)
+	w := wrappedWorld(t, func(conn transport.Conn) transport.Conn { return watched{conn, more} })
 	for len(more) > 0 {
 		<-more
 	}
