@@ -357,8 +357,8 @@ const countedLen = 64 - 8
 const backlog, backlogAhead = 4, 4
 
 // take hands the message that is ready to in, which came behind row others that
-// were ready, or goes on with it: moved is false when there is no more of it yet, more when in
-// wants no other now. ok is false when what is there cannot be a message.
+// were ready, or goes on with it: moved is false when there is no more of it yet. more is false when
+// in wants no other now, ok when what is there cannot be a message.
 func (l *recvLane) take(in transport.Receiver, row int) (moved, more, ok bool) {
 	n := int(uint32(atomic.LoadUint64(&l.slot.word)))
 	if n != turned && n&anew != 0 {

@@ -280,11 +280,11 @@ func (q *QueuePair) receiveBulk(in transport.Receiver) (moved, ok bool) {
 	bulk := &q.recv[rdma.Bulk]
 	start := bulk.dataHead
 	for n := 0; n < bulkSlots && bulk.dataHead-start < pollBulk && bulk.ready(); n++ {
-		more, _, ok := bulk.take(in, 0)
+		took, _, ok := bulk.take(in, 0)
 		if !ok {
 			return false, false
 		}
-		if !more {
+		if !took {
 			break
 		}
 		moved = true
