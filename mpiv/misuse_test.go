@@ -154,7 +154,7 @@ func TestMismatches(t *testing.T) {
 		}, ErrCount, "bytes where"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			err := Run(ctx, 2, Options{}, func(ctx context.Context, c *Comm) error { return x.calls[c.Rank()](ctx, c) })
 			require.ErrorIs(t, err, x.want)

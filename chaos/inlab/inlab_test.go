@@ -145,7 +145,7 @@ func TestAFloodBeginsAndEnds(t *testing.T) {
 		require.Eventually(t, func() bool {
 			pids, err := whole.Pids(h)
 			return err == nil && len(pids) == 1
-		}, 10*time.Second, 10*time.Millisecond, "a process on host %s", h)
+		}, 20*time.Second, 10*time.Millisecond, "a process on host %s", h)
 	}
 	text, err := l.End(f)
 	require.NoError(t, err)

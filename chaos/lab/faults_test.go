@@ -138,14 +138,14 @@ func TestLinksHaveTheirShape(t *testing.T) {
 // it goes on when the fault is over.
 func breaks(t *testing.T, c net.Conn, fault, cure func() error) {
 	t.Helper()
-	require.NoError(t, ask(c, 5*time.Second))
+	require.NoError(t, ask(c, 20*time.Second))
 	require.NoError(t, fault())
 	require.ErrorIs(t, ask(c, 300*time.Millisecond), os.ErrDeadlineExceeded, "the fault is silent")
 	require.NoError(t, cure())
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, err := io.ReadFull(c, make([]byte, 4)) // the word that was not answered then
 	require.NoError(t, err)
-	require.NoError(t, ask(c, 5*time.Second))
+	require.NoError(t, ask(c, 20*time.Second))
 }
 
 func TestACutLinkIsSilentUntilItIsHealed(t *testing.T) {
@@ -163,13 +163,13 @@ func TestACutLinkIsSilentUntilItIsHealed(t *testing.T) {
 	}
 	// The system shows the state of a cable some time after it has changed.
 	becomes := func(there bool) {
-		require.Eventually(t, func() bool { return carrier() == there }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return carrier() == there }, 20*time.Second, time.Millisecond)
 	}
 	becomes(true)
 	breaks(t, lan, func() error {
 		err := l.Cut("Y", "lan")
 		becomes(false)
-		require.NoError(t, ask(san, 5*time.Second), "the other network goes on")
+		require.NoError(t, ask(san, 20*time.Second), "the other network goes on")
 		return err
 	}, func() error { return l.Heal("Y", "lan") })
 	becomes(true)
@@ -188,8 +188,8 @@ func TestAPartitionIsSilent(t *testing.T) {
 	outside := dial(t, l, "A", "Y", "lan")
 	breaks(t, across, func() error {
 		err := l.Partition([]string{"X", "W"}, []string{"Y"}, []string{"Z"})
-		require.NoError(t, ask(within, 5*time.Second))
-		require.NoError(t, ask(outside, 5*time.Second), "A is in no group")
+		require.NoError(t, ask(within, 20*time.Second))
+		require.NoError(t, ask(outside, 20*time.Second), "A is in no group")
 		require.ErrorIs(t, ask(san, 300*time.Millisecond), os.ErrDeadlineExceeded)
 
 		// No reset, no "unreachable", and no error for who sends.
@@ -377,7 +377,7 @@ func TestDelayAndLoss(t *testing.T) {
 	roundTrip := func() time.Duration {
 		t.Helper()
 		start := time.Now()
-		require.NoError(t, ask(c, 10*time.Second))
+		require.NoError(t, ask(c, 20*time.Second))
 		return time.Since(start)
 	}
 	roundTrip()
@@ -417,7 +417,7 @@ func TestDelayAndLoss(t *testing.T) {
 	require.Less(t, n, sent*9/10)
 
 	impair(t, l, "X", "lan", lab.Impairment{})
-	require.NoError(t, ask(c, 10*time.Second))
+	require.NoError(t, ask(c, 20*time.Second))
 	_, most := between(t, l, "X", "Y", "lan", 200*time.Millisecond)
 	require.Less(t, most, 105.0, "the link is shaped as before")
 	require.ErrorContains(t, l.Impair("X", "lan", lab.Impairment{Loss: 2}), "must be from 0 to 1")
@@ -439,8 +439,8 @@ func TestPrivateNetworksMeetOnlyThroughAHostOutside(t *testing.T) {
 	}
 	require.Equal(t, []string{"relay", "a", "b"}, l.Hosts())
 	fromA, fromB := dial(t, l, "a", "relay", "lan"), dial(t, l, "b", "relay", "lan")
-	require.NoError(t, ask(fromA, 5*time.Second))
-	require.NoError(t, ask(fromB, 5*time.Second))
+	require.NoError(t, ask(fromA, 20*time.Second))
+	require.NoError(t, ask(fromB, 20*time.Second))
 
 	// The relay sees the router.
 	ln, err := l.Listen("relay", "tcp4", ":8")
@@ -467,7 +467,7 @@ func TestPrivateNetworksMeetOnlyThroughAHostOutside(t *testing.T) {
 
 	breaks(t, fromA, func() error {
 		err := l.Partition([]string{"a"}, []string{"relay"})
-		require.NoError(t, ask(fromB, 5*time.Second))
+		require.NoError(t, ask(fromB, 20*time.Second))
 		return err
 	}, func() error { return l.Partition() })
 	breaks(t, fromA, func() error { return l.Cut("home", "lan") }, func() error { return l.HealAll() })

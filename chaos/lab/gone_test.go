@@ -231,7 +231,7 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 			}
 		}
 		return true
-	}, 2*time.Second, 10*time.Millisecond, "%+v", v)
+	}, 20*time.Second, 10*time.Millisecond, "%+v", v)
 	t.Logf("%d processes, %d namespaces, %d directories were gone after %v", len(held), len(v.namespaces), len(v.paths), time.Since(killed))
 }
 
@@ -280,9 +280,9 @@ func TestALabWithoutRootIsGoneAfterKill(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Dir(v.paths[0]))
 		return os.IsNotExist(err)
-	}, 2*time.Second, 10*time.Millisecond, "directory %s stays", v.paths[0])
+	}, 20*time.Second, 10*time.Millisecond, "directory %s stays", v.paths[0])
 	require.Eventually(t, func() bool {
 		out, _ := exec.Command("pgrep", "-f", v.cmd.Path).Output()
 		return len(out) == 0
-	}, 2*time.Second, 10*time.Millisecond, "a process stays")
+	}, 20*time.Second, 10*time.Millisecond, "a process stays")
 }

@@ -63,7 +63,7 @@ func at(t testing.TB, l *lab.Lab, host, network, port string) string {
 // dial connects from one host to the echo of another over a network.
 func dial(t *testing.T, l *lab.Lab, from, to, network string) net.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := l.Dial(ctx, from, "tcp4", at(t, l, to, network, "7"))
 	require.NoError(t, err, "%s to %s over %s", from, to, network)
@@ -90,7 +90,7 @@ func TestHostsMeetOnTheNetworksTheyAreOn(t *testing.T) {
 	for _, c := range []struct{ from, to, network string }{
 		{"X", "Y", "lan"}, {"Y", "X", "lan"}, {"W", "A", "lan"}, {"A", "Z", "lan"}, {"Y", "Z", "san"}, {"Z", "Y", "san"}, {"X", "X", "lan"},
 	} {
-		require.NoError(t, ask(dial(t, l, c.from, c.to, c.network), 5*time.Second), c)
+		require.NoError(t, ask(dial(t, l, c.from, c.to, c.network), 20*time.Second), c)
 	}
 	require.Equal(t, "10.1.0.1:7", at(t, l, "X", "lan", "7"))
 	require.Equal(t, "10.2.0.3:7", at(t, l, "Z", "san", "7"))
@@ -274,5 +274,5 @@ func TestManyHostsHaveDifferentAddresses(t *testing.T) {
 	}
 	l := lab.ForTest(t, o)
 	echo(t, l, "n59")
-	require.NoError(t, ask(dial(t, l, "n0", "n59", "lan"), 5*time.Second))
+	require.NoError(t, ask(dial(t, l, "n0", "n59", "lan"), 20*time.Second))
 }

@@ -64,7 +64,7 @@ func TestALimitHoldsForWhatIsBeingStarted(t *testing.T) {
 // TestAHostIsStoppedWhileACommandIsStarted: a child that is stopped before it is the command
 // would hold up who starts it, and whoever starts something else in this process.
 func TestAHostIsStoppedWhileACommandIsStarted(t *testing.T) {
-	const long = 5 * time.Second
+	const long = 20 * time.Second
 	var began time.Time
 	whileStarting(t, func(l *lab.Lab, host string) error {
 		began = time.Now()

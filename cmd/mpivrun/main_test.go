@@ -165,7 +165,7 @@ func gone(t *testing.T, pid string) {
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")
 		return err != nil || bytes.Contains(stat, []byte(") Z "))
-	}, 10*time.Second, time.Millisecond, "process %s is still there", pid)
+	}, 20*time.Second, time.Millisecond, "process %s is still there", pid)
 }
 
 func TestNothingIsLeftWhenMpivrunIsKilled(t *testing.T) {
@@ -202,7 +202,7 @@ func TestOrphansAreBuried(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat("/proc/" + pids[0])
 		return err != nil
-	}, 10*time.Second, time.Millisecond, "a zombie is left")
+	}, 20*time.Second, time.Millisecond, "a zombie is left")
 	c.Process.Signal(syscall.SIGTERM)
 	c.Wait()
 	require.Equal(t, 143, c.ProcessState.ExitCode())

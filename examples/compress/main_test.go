@@ -128,7 +128,7 @@ func TestInterruptedProgramLeavesNothing(t *testing.T) {
 		fi, err := os.Stat(names[0])
 		return err == nil && fi.Size() > 0
 	}
-	require.Eventually(t, partly, 10*time.Second, time.Millisecond)
+	require.Eventually(t, partly, 20*time.Second, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 1, cmd.ProcessState.ExitCode(), errs.String())

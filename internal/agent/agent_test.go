@@ -60,7 +60,7 @@ func TestJobEnds(t *testing.T) {
 				} else {
 					require.Equal(t, 1, strings.Count(errs.String(), "mpivrun:"), "sentences in %q", errs)
 				}
-				if took := time.Since(began); took > grace+10*time.Second {
+				if took := time.Since(began); took > grace+30*time.Second {
 					t.Errorf("it took %v to end", took)
 				}
 				left, err := filepath.Glob(filepath.Join(j.Runtime, "*", "*"))
@@ -122,7 +122,7 @@ func TestPlainPrograms(t *testing.T) {
 			began := time.Now()
 			require.Equal(t, c.code, runJob(t, j), "said %q", errs)
 			require.Contains(t, errs.String(), c.says)
-			require.Less(t, time.Since(began), 10*time.Second)
+			require.Less(t, time.Since(began), 30*time.Second)
 		})
 	}
 }

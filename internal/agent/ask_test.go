@@ -115,7 +115,7 @@ func TestDeadlockEndsTheJob(t *testing.T) {
 	took := time.Since(began)
 	require.Contains(t, errs.String(), "deadlock in job test:\n  each waits for the next: rank 0 → rank 1 → rank 2 → rank 0\n")
 	require.Contains(t, errs.String(), " ms in Recv (main.go:17) for a message from rank 2, tag 5, on world")
-	require.Less(t, took, 10*time.Second) // of a starved host
+	require.Less(t, took, 30*time.Second) // of a starved host
 	t.Logf("started, found and ended in %v", took)
 }
 
@@ -162,7 +162,7 @@ func TestExplainNamesWhoDoesNotAnswer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ans, err = Ask(dir, Question{Op: "explain"})
 		return err == nil && len(ans.Explanation.Waits) > 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, []int{1}, ans.Silent)
 	require.Nil(t, ans.Explanation.Deadlock, "rank 1 may be running")
 	require.Contains(t, ans.Explanation.Waits[0], "rank 0 waits")

@@ -265,7 +265,7 @@ func TestAgentKilled(t *testing.T) {
 		require.Eventually(t, func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			return err != nil || strings.Contains(string(stat), ") Z ") // whoever inherited it has not looked
-		}, 2*time.Second, time.Millisecond, "process %d is left; ranks and their children are %v", pid, ours)
+		}, 20*time.Second, time.Millisecond, "process %d is left; ranks and their children are %v", pid, ours)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestCarriageCountsEachByteOnce(t *testing.T) {
 			_, more := sent.since([]net.Conn{a})
 			out += more
 			return out >= n
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 		require.LessOrEqual(t, out, uint64(n+1), "a connection's beginning may count as a byte")
 	}
 	in, out := sent.since(nil)
@@ -75,7 +75,7 @@ func TestAHaulIsWatched(t *testing.T) {
 			bytes, busy = bytes+c.Bytes, busy+c.Busy
 		}
 		return bytes == size
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	require.Positive(t, busy)
 	end()
 	require.Nil(t, k.Carried(time.Second), "all was told")

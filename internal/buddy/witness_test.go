@@ -144,17 +144,17 @@ func TestChoicesAreWitnessed(t *testing.T) {
 
 	// Nobody is left, so nobody is waited for; and then there is somebody.
 	a.meet(control.Buddy{})
-	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == witness.Alone }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == witness.Alone }, 20*time.Second, time.Millisecond)
 	a.choose(t, second, 60, 61)
 	a.meet(c.asBuddy())
 	a.choose(t, second, 61, 62)
-	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == a.page.Recorded() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { a.page.Wake(); return a.page.Witnessed() == a.page.Recorded() }, 20*time.Second, time.Millisecond)
 	a.witnessed(t)
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.heard[control.Life{Rank: 1, Epoch: 1}].end() == 62
-	}, 10*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 }
 
 // A buddy that cannot be told is said to be none.

@@ -92,7 +92,7 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 		_, ok := b.Iprobe(call(1, 0))
 		links := w.fabrics[0].Links()
 		return ok && len(links) == 1 && links[0].InUse >= 0
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	into := make([]byte, len(body))
 	ended := make(chan error, 1)
 	go func() {
@@ -104,7 +104,7 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 	require.Eventually(t, func() bool { // a is not polled, so it sends no part
 		b.Engine().Progress()
 		return b.Abandoned(ofCalls, 1) != nil
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	select {
 	case err := <-ended:
 		t.Fatalf("the receive ended with %v and its body is on its way", err)
@@ -114,7 +114,7 @@ func TestAbandonedReceiveUnderWayKeepsItsBuffer(t *testing.T) {
 		a.Engine().Progress()
 		b.Engine().Progress()
 		return sent.Finished()
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	require.NoError(t, <-ended)
 	require.Equal(t, body, into)
 }
@@ -228,7 +228,7 @@ func TestWhoHasAbandonedIsIdle(t *testing.T) {
 				w.engines[1].Progress()
 				_, revoked := b.RevokedBy(64)
 				return revoked && b.Abandoned(ofCalls, 1) != nil
-			}, 5*time.Second, time.Millisecond)
+			}, 20*time.Second, time.Millisecond)
 			require.NoError(t, a.Idle())
 			require.NoError(t, b.Idle())
 		})

@@ -124,7 +124,7 @@ func BenchmarkBesideSleeper(b *testing.B) {
 				for i, box := range w.boxes {
 					for range sleepers {
 						asleep.Go(func() { box.Recv(ctx, recv, engine.Match{Peer: topology.Rank(1 - i), Tag: never}, nil) })
-						require.Eventually(b, func() bool { return len(box.Waits()) == 1 }, 10*time.Second, time.Millisecond)
+						require.Eventually(b, func() bool { return len(box.Waits()) == 1 }, 20*time.Second, time.Millisecond)
 					}
 				}
 				message := w.messages(b, 8)

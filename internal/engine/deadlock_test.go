@@ -60,7 +60,7 @@ func (w *world) proven(t *testing.T) (now waits.Explanation, proven bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return !slices.ContainsFunc(w.boxes, func(b *engine.Box) bool { return len(b.Waits()) == 0 })
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	time.Sleep(20 * time.Millisecond) // what is on its way comes, if nothing holds it up
 	before := w.look()
 	time.Sleep(20 * time.Millisecond)

@@ -286,7 +286,7 @@ func TestAStartedMessageLeavesWhileItsSenderComputes(t *testing.T) {
 				time.Sleep(20 * time.Millisecond) // it sleeps
 				if round%2 == 1 {
 					for p, e := range w.engines {
-						require.Eventually(t, e.Dozing, 10*time.Second, time.Millisecond, "process %d has nothing to do, and yet looks", p)
+						require.Eventually(t, e.Dozing, 20*time.Second, time.Millisecond, "process %d has nothing to do, and yet looks", p)
 					}
 				}
 				w.boxes[0].Isend(engine.Match{Peer: 1}, make([]byte, 8), engine.Standard)

@@ -80,7 +80,7 @@ func TestWhatIsOnItsWay(t *testing.T) {
 					needs = wait.Needs
 				}
 				return needs != nil
-			}, 5*time.Second, time.Millisecond)
+			}, 20*time.Second, time.Millisecond)
 			require.Len(t, needs, 1)
 			require.True(t, needs[0].Receive)
 			require.Equal(t, c.want, needs[0].OnItsWay)
@@ -140,7 +140,7 @@ func TestOffered(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return slices.Equal(offered(), []engine.Numbers{{Peer: 0, First: 1, Last: messages}})
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	r := w.boxes[1].Irecv(from(0, 1), make([]byte, size))
 	require.Equal(t, []engine.Numbers{{Peer: 0, First: 1, Last: 1}, {Peer: 0, First: 3, Last: messages}}, offered())
 	_, err := r.Wait(t.Context(), recv)

@@ -81,7 +81,7 @@ func TestTurnsAreTakenAgain(t *testing.T) {
 		all := b.Waits()
 		return len(all) == 1 && len(all[0].Needs) == 1 && all[0].Needs[0].Turn && all[0].Needs[0].Peer == 1
 	}
-	require.Eventually(t, waits, 10*time.Second, time.Millisecond)
+	require.Eventually(t, waits, 20*time.Second, time.Millisecond)
 	for range 2 {
 		require.NoError(t, b.Send(t.Context(), send, ofTask, []byte{1}, engine.Standard))
 	}
@@ -116,7 +116,7 @@ func TestATaskThatSendsLessIsReported(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(b.Waits(), func(w engine.WaitInfo) bool { return w.Needs[0].Turn })
 	},
-		10*time.Second, time.Millisecond)
+		20*time.Second, time.Millisecond)
 	task.Finish(nil)
 	_, err := r.Wait(t.Context(), send)
 	require.NoError(t, err)

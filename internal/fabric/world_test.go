@@ -116,7 +116,7 @@ func (w *world) class(from, to int) int {
 // eventually waits until both ends of the pair use a path of the class.
 func (w *world) eventually(a, b int, class topology.Class) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.class(a, b) == int(class) && w.class(b, a) == int(class) }, 10*time.Second, time.Millisecond,
+	require.Eventually(w.t, func() bool { return w.class(a, b) == int(class) && w.class(b, a) == int(class) }, 20*time.Second, time.Millisecond,
 		"processes %d and %d never met on the %v: %+v", a, b, class, w.link(a, b))
 }
 

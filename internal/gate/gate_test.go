@@ -29,9 +29,9 @@ func hello(t testing.TB) []byte {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 10 s for: %s", what)
+			t.Fatalf("waited 20 s for: %s", what)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (h hall) held() int {
 
 func thrownOut(t *testing.T, c net.Conn) {
 	t.Helper()
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	n, err := c.Read(make([]byte, 1))
 	require.Zero(t, n, "it was answered")
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -110,7 +110,7 @@ func TestAHelloComesThroughUnread(t *testing.T) {
 		require.NoError(t, err)
 		in := <-h.in
 		got := make([]byte, len(first)+4)
-		require.NoError(t, in.SetDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, in.SetDeadline(time.Now().Add(20*time.Second)))
 		for n := 0; n < len(got); {
 			k, err := in.Read(got[n:])
 			require.NoError(t, err, name)

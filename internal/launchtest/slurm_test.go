@@ -35,7 +35,7 @@ func newSlurmSite(t *testing.T) *site {
 	require.NoError(t, os.Chmod(s.path("munge"), 0o711))
 	s.daemon("X", "munged", "--foreground", "--force", "--num-threads", "2", "--key-file", s.path("munge/key"), "--socket", s.path("munge/socket"),
 		"--pid-file", s.path("munge/pid"), "--log-file", s.path("munge/log"), "--seed-file", s.path("munge/seed"))
-	require.Eventually(t, func() bool { _, err := os.Stat(s.path("munge/socket")); return err == nil }, 10*time.Second, 5*time.Millisecond,
+	require.Eventually(t, func() bool { _, err := os.Stat(s.path("munge/socket")); return err == nil }, 20*time.Second, 5*time.Millisecond,
 		"munged does not listen")
 
 	var nodes strings.Builder

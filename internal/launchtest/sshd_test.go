@@ -98,7 +98,7 @@ SetEnv "PATH=%s" "XDG_RUNTIME_DIR=%s" SHLVL=2
 				c.Close()
 			}
 			return err == nil
-		}, 10*time.Second, 5*time.Millisecond, "no sshd answers on %s", h)
+		}, 20*time.Second, 5*time.Millisecond, "no sshd answers on %s", h)
 	}
 	require.Eventually(s.t, func() bool { // those that the dials began have ended
 		s.settled()
@@ -108,7 +108,7 @@ SetEnv "PATH=%s" "XDG_RUNTIME_DIR=%s" SHLVL=2
 			}
 		}
 		return true
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func (s *site) addr(host string) string {

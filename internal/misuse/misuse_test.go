@@ -154,7 +154,7 @@ func runJob(t *testing.T, i int, w way) (code int, out, errs string, explained t
 	ranks := max(p.ranks, 2)
 	j := agent.Job{
 		Programs: []agent.Program{{Ranks: ranks, Path: self, Env: []string{envProgram + "=" + strconv.Itoa(i), "GORACE=atexit_sleep_ms=0"}}},
-		Name:     "wrong", Host: "here", Runtime: dir, Timeout: 30 * time.Second,
+		Name:     "wrong", Host: "here", Runtime: dir, Timeout: 2 * time.Minute,
 		Options: control.Options{Transports: []string{w.transport}, Check: p.check},
 	}
 	if w.oneProcess {

@@ -115,7 +115,7 @@ func TestARelayRefusesStrangers(t *testing.T) {
 	relay, err := libp2p.Relay(t.Context(), transport.Site{Address: "127.0.0.1", TLS: member(t, a, 0).TLS()})
 	require.NoError(t, err)
 	defer relay.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	stranger := member(t, authority(t), 1).TLS()
 	accepts := member(t, a, 1).TLS().VerifyConnection

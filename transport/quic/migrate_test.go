@@ -155,7 +155,7 @@ func TestAConnectionSurvivesThatItsDialerMoves(t *testing.T) {
 	exchange(t, near, far, at, 100)
 	old := x.Addr()
 	for i := 2; i < 4; i++ {
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 		defer stop()
 		require.NoError(t, x.Rebind(ctx, fmt.Sprintf("127.0.0.%d:0", i)), "move %d", i)
 		require.NotEqual(t, old, x.Addr())

@@ -69,7 +69,7 @@ func TestAnAddressChanges(t *testing.T) {
 	change(t, "lan", netlink.AddrDel, "10.1.0.98/32", 0)
 	change(t, "lan", netlink.AddrDel, "10.1.0.1/16", 0)
 	change(t, "lan", netlink.AddrAdd, "10.1.0.99/16", 0)
-	require.Eventually(t, func() bool { return strings.HasPrefix(string(x.Addr()), "quic:10.1.0.99:") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.HasPrefix(string(x.Addr()), "quic:10.1.0.99:") }, 20*time.Second, time.Millisecond)
 	exchange(t, near, far, at, 100)
 	back := &numbers{t: t}
 	exchange(t, far, near, back, 100)
@@ -89,5 +89,5 @@ func TestAnAddressIsNotReadyWhenItComes(t *testing.T) {
 	change(t, "lan", netlink.AddrAdd, "fd00::2/64", 0)
 	_, err := net.ListenPacket("udp", "[fd00::2]:0")
 	require.Error(t, err, "the address is ready at once: this test shows nothing")
-	require.Eventually(t, func() bool { return strings.HasPrefix(string(x.Addr()), "quic:[fd00::2]:") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.HasPrefix(string(x.Addr()), "quic:[fd00::2]:") }, 20*time.Second, time.Millisecond)
 }

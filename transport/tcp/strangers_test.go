@@ -36,9 +36,9 @@ func knock(t *testing.T, e *Endpoint, b []byte) net.Conn {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 10 s for: %s", what)
+			t.Fatalf("waited 20 s for: %s", what)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestBothEndsKnowWhoTheOtherIs(t *testing.T) {
 	elsewhere, err := identity.NewAuthority("job")
 	require.NoError(t, err)
 	for name, config := range map[string]*tls.Config{"another job": member(t, elsewhere, 1), "no certificate": nil} {
-		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		_, err = at(config).Dial(ctx, y.Addr())
 		stop()
 		require.Error(t, err, name)
