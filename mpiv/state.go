@@ -77,6 +77,9 @@ func (s *State) Restore(ctx context.Context) error {
 		if sent := sentBy(s.c); sent > rs.prologue.sent {
 			return s.fail("Restore", fmt.Errorf("%w: %d messages were sent before Restore beside those that make communicators; send them after it, where First is true", ErrState, sent-rs.prologue.sent))
 		}
+		if life != nil {
+			life.Begins()
+		}
 		return nil
 	}
 	past := life.From

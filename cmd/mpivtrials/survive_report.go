@@ -27,7 +27,7 @@ type kill struct {
 // Why a recovery has no end of its own.
 const (
 	overtaken = "killed again before"
-	anew      = "from the beginning" // no state comes with it, so nothing says when
+	anew      = "from the beginning" // of a program without a State: nothing says when
 )
 
 // judgeKills notes of each kill what came of it.

@@ -578,6 +578,19 @@ func TestWhatHasNoStateBeginsAgain(t *testing.T) {
 	require.Equal(t, 2, strings.Count(tr.out.String(), "rank 1 begins in turn 0"))
 }
 
+// A rank that is lost before its first snapshot is known to go on as any other.
+func TestWhatHasNoSnapshotYetBeginsAgain(t *testing.T) {
+	t.Parallel()
+	j, out, errs := jobOf(t, 3, "turns")
+	j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot = true, 1, "crashes", time.Minute
+	tr := begin(t, j, out, errs)
+	tr.kill(1)
+	tr.endsWell()
+	require.Equal(t, 2, strings.Count(out.String(), "rank 1 begins in turn 0"))
+	require.Contains(t, errs.String(), "rank 1 goes on from the beginning in process 3")
+	require.Contains(t, errs.String(), "rank 1 goes on in process 3: 0 bytes of state")
+}
+
 func TestWithoutASpareTheJobEnds(t *testing.T) {
 	tr := try(t, 3, 0, "crashes", "turns")
 	tr.in(func() { syscall.Kill(tr.processOf(1).pid, syscall.SIGKILL) })

@@ -30,7 +30,8 @@ type Life struct {
 	p     *Process
 	Rank  topology.Rank
 	Box   *engine.Box
-	From  *Past // what it goes on from; nil: it begins
+	From  *Past     // what it goes on from; nil: it begins
+	anew  time.Time // when it was taken over, to begin once more; zero: it was not
 	epoch topology.Epoch
 	told  chan struct{} // closed when the agent has been told that the rank is here; nil if it knew
 	whole chan struct{} // closed when it has been told that the rank goes on; nil if it began here; owned by the rank
@@ -230,6 +231,16 @@ func (l *Life) Arrived(bytes int64) {
 	})
 }
 
+// Begins tells the agent that the rank begins. If it was lost before and nothing of it was saved,
+// that is how it goes on.
+func (l *Life) Begins() {
+	if l.anew.IsZero() {
+		return
+	}
+	l.traced(trace.Came, "Restore", l.anew, uint32(l.epoch))
+	l.p.agent.Send(control.Message{Arrived: &control.Arrived{Rank: int(l.Rank), Epoch: uint32(l.epoch), Whole: true}})
+}
+
 // muchCopied is from how many bytes of state on the copy of a snapshot is given back to the system at once: a program
 // that makes little garbage might hold it for as long as it runs.
 const muchCopied = 1 << 20
@@ -340,6 +351,8 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 		l.From = &Past{Extra: parts[0], Manifest: parts[1], came: began, fill: func(_ context.Context, segments [][]byte) error {
 			return p.fillFrom(segments, parts[2:len(parts)-1])
 		}}
+	} else {
+		l.anew = began
 	}
 	all, err := p.chosen(l.Rank, m.Lives)
 	if err != nil {
