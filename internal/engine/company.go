@@ -22,12 +22,26 @@ func (c *company) gone() bool {
 	if c.given++; c.given%givenPerLook != 0 {
 		return false
 	}
+	n, ok := switches()
+	return ok && c.goneBy(n, time.Now())
+}
+
+// switches is how often the system has switched from this thread to another.
+func switches() (n int64, ok bool) {
 	const ofThread = 1 // RUSAGE_THREAD
 	var u syscall.Rusage
 	if syscall.Getrusage(ofThread, &u) != nil {
-		return false
+		return 0, false
 	}
-	return c.goneBy(u.Nvcsw+u.Nivcsw, time.Now())
+	return u.Nvcsw + u.Nivcsw, true
+}
+
+// gave gives the core away, once. It tells whether anybody took it.
+func gave() bool {
+	before, _ := switches()
+	syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	after, ok := switches()
+	return ok && after != before
 }
 
 // goneBy is gone at a look, when the caller's thread had lost its core to others so often. A
@@ -38,4 +52,47 @@ func (c *company) goneBy(switches int64, now time.Time) bool {
 		return false
 	}
 	return now.Sub(c.since) > aloneFor
+}
+
+// A neighbour is who sends from the core of the caller who waits for it, if anybody does: both poll in
+// vain, as neither gets the core before the other sleeps. So who is about to sleep gives it
+// away first. A neighbour has it for no longer than it polls, and has sent something then: after
+// neighbourly times in a row it is one. Who has it for longer only computes; to give the core to that
+// one helps nobody, and is tried seldom.
+type neighbour struct {
+	next time.Time // when to give it away again, if it was in vain
+	row  int       // times in a row that it was not
+}
+
+const (
+	neighbourly = 3
+	askAgain    = 10 * time.Millisecond // where nobody took it
+	askLater    = time.Second           // where it was taken for longer
+)
+
+// asked tells whether to give the core away before a sleep.
+func (n *neighbour) asked(now time.Time) bool { return n.row > 0 || now.After(n.next) }
+
+// answers notes that the core was given away, and whether it was taken. It tells whether a neighbour
+// may have had it.
+func (n *neighbour) answers(taken bool, from, to time.Time) bool {
+	switch {
+	case !taken:
+		n.row, n.next = 0, to.Add(askAgain)
+	case to.Sub(from) > lostCore:
+		n.row, n.next = 0, to.Add(askLater)
+	default:
+		n.next = to.Add(askAgain)
+		return true
+	}
+	return false
+}
+
+// sends notes that something has come after a neighbour may have had the core. It tells whether there is one.
+func (n *neighbour) sends() bool {
+	if n.row++; n.row < neighbourly {
+		return false
+	}
+	n.row = 0
+	return true
 }

@@ -209,6 +209,7 @@ type Engine struct {
 	crowded   atomic.Bool // a polling caller has lost its core to others,
 	crowdedAt time.Time   // at this time; guarded by polling
 	company   company     // whether they still need it; guarded by polling
+	neighbour neighbour   // who may share the core of who polls; guarded by polling
 
 	lull     atomic.Pointer[alarm.Alarm]           // who polls puts it off; nil: watch ticks
 	restedAt time.Time                             // when who polls last did so; guarded by polling

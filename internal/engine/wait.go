@@ -52,10 +52,12 @@ type spinPolicy struct {
 	budget  time.Duration
 	yieldOS bool // the host has more ranks than cores: let them run
 	yieldGo bool // the process has other ranks: let them run
+	shares  bool // it is not known whether what it waits for comes from this core: ask before sleep
 }
 
 func newSpinPolicy(c Config, local int) spinPolicy {
-	p := spinPolicy{budget: c.Spin, yieldOS: c.Crowded && len(c.Processes) > 1, yieldGo: local > 1}
+	p := spinPolicy{budget: c.Spin, yieldOS: c.Crowded && len(c.Processes) > 1, yieldGo: local > 1,
+		shares: !c.Crowded && c.Spin >= 0 && len(c.Processes) > 1}
 	switch {
 	case c.Spin < 0:
 		p.budget = 0
@@ -110,6 +112,9 @@ func (e *Engine) spinFor(g *goal, s *spin) outcome {
 			e.count()
 			for {
 				moved := e.pollAll()
+				if s.gave && moved && e.neighbour.sends() {
+					e.crowd(time.Now())
+				}
 				if g.reached() {
 					e.quit()
 					e.rest()
@@ -150,11 +155,12 @@ type spin struct {
 	last  time.Time // the last
 	moves uint32    // polls that were for something
 	until time.Time // when to look up; zero: not known yet
+	gave  bool      // others took the core for a moment, in that row
 }
 
 // moved notes a poll that was for something.
 func (s *spin) moved() outcome {
-	s.polls, s.since, s.last = 0, time.Time{}, time.Time{}
+	s.polls, s.since, s.last, s.gave = 0, time.Time{}, time.Time{}, false
 	if s.moves++; s.moves&63 != 0 {
 		return goesOn
 	}
@@ -212,14 +218,28 @@ func (e *Engine) pause(s *spin, polling bool) outcome {
 		return idle
 	case polling && !crowded && now.Sub(s.last) > lostCore:
 		// We did not have the core all the time: somebody else needs it.
-		e.crowdedAt, e.company = now, company{}
-		e.crowded.Store(true)
+		e.crowd(now)
 	}
 	s.last = now
-	if now.Sub(s.since) >= e.spin.budget && (!crowded || s.polls >= crowdedPolls) || e.assisted.Load() {
+	switch {
+	case e.assisted.Load():
 		return idle
+	case now.Sub(s.since) < e.spin.budget || crowded && s.polls < crowdedPolls:
+		return s.look(now)
+	case polling && !crowded && e.spin.shares && !s.gave && e.neighbour.asked(now):
+		taken := gave()
+		s.last = time.Now()
+		if s.gave = e.neighbour.answers(taken, now, s.last); taken { // what we wait for may be there now: look once more
+			return goesOn
+		}
 	}
-	return s.look(now)
+	return idle
+}
+
+// crowd notes that others need the core of who polls.
+func (e *Engine) crowd(now time.Time) {
+	e.crowdedAt, e.company = now, company{}
+	e.crowded.Store(true)
 }
 
 // quickPolls is how many polls for nothing have no pause between them: it takes as long as several
@@ -231,8 +251,8 @@ const quickPolls = 64
 const crowdedPolls = 256
 
 // How a polling caller finds out that others need its core: 64 polls took
-// longer than lostCore. For crowdedFor it then gives the core away at each, or
-// until its company is gone.
+// longer than lostCore; or it has a neighbour. For crowdedFor it then gives the core away at each
+// poll, or until its company is gone.
 const (
 	lostCore   = 500 * time.Microsecond
 	crowdedFor = 50 * time.Millisecond
