@@ -108,6 +108,7 @@ func answers(ctx context.Context, addrs []string) error {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 			switch {
 			case err == nil:
+				_ = c.(*net.TCPConn).SetLinger(0) // reset: it is nobody who could not say who it is
 				c.Close()
 			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 				err = nil // nobody listens there, as the host itself says
