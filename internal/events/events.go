@@ -68,7 +68,7 @@ var Kinds = []Description{
 	{Kind: RankFinished, Means: "a rank has returned without an error", Host: true, Process: true, Rank: true},
 	{Kind: RankFailed, Means: "a rank has failed; text is its error or, at level `report`, how its process was lost", Host: true, Process: true, Rank: true, Payload: "failed"},
 	{Kind: RankMoved, Means: "a rank is in this process from now on; text says why", Host: true, Process: true, Rank: true, Payload: "moved"},
-	{Kind: RankArrived, Means: "a rank that moved has its state and goes on", Host: true, Process: true, Rank: true, Payload: "arrived"},
+	{Kind: RankArrived, Means: "a rank that moved has its state and goes on; one that was lost before its first snapshot has begun anew, with 0 bytes of it", Host: true, Process: true, Rank: true, Payload: "arrived"},
 	{Kind: RankStayed, Means: "a rank was to move and has not; text says why", Host: true, Process: true, Rank: true},
 	{Kind: ProcessAdded, Means: "a spare process was started in place of one that is used or was lost", Host: true, Process: true},
 	{Kind: ProcessExited, Means: "a process has ended; text says how", Host: true, Process: true, Payload: "exited"},
