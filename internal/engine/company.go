@@ -26,6 +26,16 @@ func (c *company) gone() bool {
 	return ok && c.goneBy(n, time.Now())
 }
 
+// goneBy is gone at a look, when the caller's thread had lost its core to others so often. A
+// goroutine that has changed its thread looks like one that was not alone.
+func (c *company) goneBy(switches int64, now time.Time) bool {
+	if c.since.IsZero() || switches != c.switches {
+		c.switches, c.since = switches, now
+		return false
+	}
+	return now.Sub(c.since) > aloneFor
+}
+
 // switches is how often the system has switched from this thread to another.
 func switches() (n int64, ok bool) {
 	const ofThread = 1 // RUSAGE_THREAD
@@ -42,16 +52,6 @@ func gave() bool {
 	syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	after, ok := switches()
 	return ok && after != before
-}
-
-// goneBy is gone at a look, when the caller's thread had lost its core to others so often. A
-// goroutine that has changed its thread looks like one that was not alone.
-func (c *company) goneBy(switches int64, now time.Time) bool {
-	if c.since.IsZero() || switches != c.switches {
-		c.switches, c.since = switches, now
-		return false
-	}
-	return now.Sub(c.since) > aloneFor
 }
 
 // A neighbour is who sends from the core of the caller who waits for it, if anybody does: both poll in
