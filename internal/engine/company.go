@@ -3,6 +3,8 @@ package engine
 import (
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // company is whom a caller gives its core to. The zero company is not known yet.
@@ -38,18 +40,20 @@ func (c *company) goneBy(switches int64, now time.Time) bool {
 
 // switches is how often the system has switched from this thread to another.
 func switches() (n int64, ok bool) {
-	const ofThread = 1 // RUSAGE_THREAD
-	var u syscall.Rusage
-	if syscall.Getrusage(ofThread, &u) != nil {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
 		return 0, false
 	}
-	return u.Nvcsw + u.Nivcsw, true
+	return int64(u.Nvcsw) + int64(u.Nivcsw), true
 }
 
-// gave gives the core away, once. It tells whether anybody took it.
+// give gives the core away, if another thread wants it.
+func give() { syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// gave gives the core away, and tells whether another thread took it.
 func gave() bool {
 	before, _ := switches()
-	syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	give()
 	after, ok := switches()
 	return ok && after != before
 }

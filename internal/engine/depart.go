@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/topology"
@@ -70,7 +69,7 @@ func (b *Box) Depart(ctx context.Context, to int, epoch topology.Epoch) ([]byte,
 		e.Progress()
 		if polls < departPolls { // the answers are on their way
 			runtime.Gosched()
-			syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+			give()
 			continue
 		}
 		pause = min(2*pause, time.Millisecond)

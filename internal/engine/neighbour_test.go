@@ -10,25 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOneCore runs f on a thread that has one core, the first that this process may use.
-func onOneCore(t *testing.T, f func()) {
-	var all, one unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &all))
-	for cpu := 0; one.Count() == 0; cpu++ {
-		if all.IsSet(cpu) {
-			one.Set(cpu)
-		}
-	}
-	refused := make(chan error)
+// onOneCore runs f on a thread that has one core, the first that this process may use. What comes
+// of it is sent when f has ended.
+func onOneCore(f func()) <-chan error {
+	ended := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		err := unix.SchedSetaffinity(0, &one)
+		var all, one unix.CPUSet
+		err := unix.SchedGetaffinity(0, &all)
+		for cpu := 0; err == nil && one.Count() == 0; cpu++ {
+			if all.IsSet(cpu) {
+				one.Set(cpu)
+			}
+		}
+		if err == nil {
+			err = unix.SchedSetaffinity(0, &one)
+		}
 		if err == nil {
 			f()
 		}
-		refused <- err
+		ended <- err
 	}()
-	require.NoError(t, <-refused)
+	return ended
 }
 
 // Who is about to sleep gives its core away first. If another has it for a moment, what comes then
@@ -49,19 +52,18 @@ func TestWhoIsAboutToSleepAsksWhoWantsItsCore(t *testing.T) {
 			}
 		}
 	}
-	onOneCore(t, func() { come(false) })
+	require.NoError(t, <-onOneCore(func() { come(false) }))
 
 	var stop atomic.Bool
-	other := make(chan struct{})
-	go onOneCore(t, func() {
-		defer close(other)
+	other := onOneCore(func() {
 		for !stop.Load() {
-			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			give()
 		}
 	})
-	onOneCore(t, func() { come(true) })
+	err := <-onOneCore(func() { come(true) })
 	stop.Store(true)
-	<-other
+	require.NoError(t, err)
+	require.NoError(t, <-other)
 }
 
 // A neighbour is who has the core for a moment, and has sent something then, again and again.

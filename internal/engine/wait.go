@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/barrier"
@@ -191,7 +190,7 @@ func (e *Engine) pause(s *spin, polling bool) outcome {
 		if others {
 			runtime.Gosched()
 		}
-		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		give()
 		if polling && !e.spin.yieldOS && e.company.gone() {
 			e.crowded.Store(false)
 		}

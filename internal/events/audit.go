@@ -250,6 +250,8 @@ func (a *Audit) textOf(p *Passage) string {
 	}
 	b.WriteByte('\n')
 	switch {
+	case !p.Arrived.IsZero() && p.Snapshot == 0:
+		fmt.Fprintf(&b, "  cost: it began after %v; all that it had done it did again\n", p.Took().Round(time.Microsecond))
 	case !p.Arrived.IsZero():
 		fmt.Fprintf(&b, "  cost: it had its %d bytes of state and went on after %v; what it had done since that snapshot it did again\n", p.Bytes, p.Took().Round(time.Microsecond))
 	case p.Snapshot != 0:

@@ -56,6 +56,10 @@ func TestAuditOfALostHost(t *testing.T) {
 	require.Equal(t, 10*time.Millisecond, a.Passages[0].Moved.Sub(a.Passages[0].Ended))
 	require.Zero(t, a.Passages[0].Took(), "it has not arrived")
 	require.Contains(t, a.String(), "from the beginning")
+	require.NotContains(t, a.String(), "cost:")
+
+	a.Apply(Event{Time: a.Passages[0].Ended.Add(20 * time.Millisecond), Kind: RankArrived, Host: "b", Process: new(2), Rank: new(0), Arrived: &Arrived{}})
+	require.Contains(t, a.String(), "  cost: it began after 20ms; all that it had done it did again\n")
 }
 
 func TestAuditKeepsTheLastOfEachDecision(t *testing.T) {
