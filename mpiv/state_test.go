@@ -3,6 +3,7 @@ package mpiv
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -273,6 +274,7 @@ func TestWhoSendsWithoutRestoreIsBarred(t *testing.T) {
 					case <-stop:
 						return
 					default:
+						runtime.Gosched()
 					}
 				}
 			}()

@@ -134,11 +134,15 @@ func TestKilledToOrder(t *testing.T) {
 func TestAMoveThatTheJobEndsBefore(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")
 	history := filepath.Join(j.Runtime, "history")
-	j.ChaosHistory, j.Timeout, j.Options.Survive, j.Spares = history, 700*time.Millisecond, "moves", 1
+	j.ChaosHistory, j.Options.Survive, j.Spares = history, "moves", 1
 	var err error
 	j.Chaos, err = chaos.Parse("move 0@100ms")
 	require.NoError(t, err)
-	require.Equal(t, exit.Timeout, runJob(t, j), "%s", errs)
+	a, err := Start(j)
+	require.NoError(t, err)
+	errs.await(t, "chaos: move 0@100ms: begun in ", 1)
+	a.Signal(syscall.SIGINT)
+	require.Equal(t, exit.Signal+int(syscall.SIGINT), a.Wait(), "%s", errs)
 	require.Equal(t, []string{"move 0@100ms begun ", "move 0@100ms refused the job ends before the rank has moved"}, historyIn(t, history))
 }
 
