@@ -239,7 +239,7 @@ func (b *buffer) String() string {
 func (b *buffer) await(t *testing.T, text string, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return bytes.Count([]byte(b.String()), []byte(text)) >= n },
-		20*time.Second, time.Millisecond, "never had %q %d times:\n%v", text, n, b)
+		time.Minute, time.Millisecond, "never had %q %d times:\n%v", text, n, b)
 }
 
 // jobOf is n ranks of a member, with its outputs.
