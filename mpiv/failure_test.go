@@ -36,7 +36,7 @@ var errKilled = errors.New("the process was killed")
 // errors of those that were not killed.
 func runMortals(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm, w *mortals) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	network := mem.NewNetwork(mem.Options{})
 	w := &mortals{dead: map[int]bool{}}

@@ -17,14 +17,10 @@ import (
 	"github.com/mpiv/mpiv/transport/mem"
 )
 
-// patience is how long a world may take, of which most take less than a second: on a busy machine
-// half a minute has not been enough.
-const patience = 2 * time.Minute
-
 // runWorld runs f as every rank of a world of one process.
 func runWorld(t testing.TB, size int, f func(ctx context.Context, c *Comm) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	require.NoError(t, Run(ctx, size, Options{}, f))
 }
@@ -41,7 +37,7 @@ func runProcesses(t testing.TB, ranks []int, f func(ctx context.Context, c *Comm
 
 func runProcessesAs(t testing.TB, cfg engine.Config, ranks []int, f func(ctx context.Context, c *Comm) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	network := mem.NewNetwork(mem.Options{})
 	processes := make([][]topology.Rank, len(ranks))
