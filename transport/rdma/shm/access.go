@@ -59,6 +59,9 @@ func (q *QueuePair) post(what string, a access) error {
 		return fmt.Errorf("%s %d bytes at %s: the key does not allow it", what, len(a.here), q.peer)
 	}
 	prefetchRead(&q.grant(&a).gen)
+	if len(a.here) > muchLen && !a.write {
+		q.from.count(&q.domain.exchange.from)
+	}
 	if len(a.here) >= largeBody {
 		hugepages.Used(a.here)
 	}

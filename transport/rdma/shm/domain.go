@@ -57,6 +57,7 @@ type Domain struct {
 	running  sync.WaitGroup
 	stride   atomic.Uint64 // see turnLocked
 	crowded  atomic.Bool   // see Crowd
+	exchange exchange
 
 	mu    sync.Mutex // guards what follows
 	ended bool
@@ -199,6 +200,8 @@ func (d *Domain) forget(q *QueuePair) {
 	delete(d.pairs, q)
 	d.turnLocked()
 	d.mu.Unlock()
+	q.to.end(&d.exchange.to)
+	q.from.end(&d.exchange.from)
 }
 
 // turnsFrom is from how many peers on the senders of a domain turn back, each turnEvery slots, when

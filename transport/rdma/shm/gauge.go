@@ -15,12 +15,13 @@ import (
 // a microsecond before it copies a byte, more or less by the machine. In the ring each cache
 // line goes from core to core twice, unless it is copied by lines, and that takes a quarter as long where the two have
 // a cache in common as where they have none; and the system may move a process at any time. So some of
-// the copies into the ring are timed.
+// the copies into the ring are timed. Until one was, long bodies go through the ring, but for those of
+// an exchange among several: see exchange.
 type gauge struct {
 	call    cost
 	reach   reach
 	heard   atomic.Uint64 // how far the peer had answered when the last long body went
-	known   atomic.Bool   // a copy was timed; until then long bodies go through the ring
+	known   atomic.Bool   // a copy was timed
 	offered atomic.Uint64 // bodies for the peer to read, and tries of the ring between them
 
 	// owned by who posts sends
@@ -50,17 +51,20 @@ const (
 )
 
 // prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows
-// with what the peer sends: a body before which nothing came is one of a stream.
-func (g *gauge) prefersRead(n int, heard uint64) bool {
+// with what the peer sends: a body before which nothing came is one of a stream. among: see exchange.
+func (g *gauge) prefersRead(n int, heard uint64, among bool) bool {
 	stream := heard == g.heard.Load()
 	if n > g.reach.answer || stream && n > g.reach.stream {
 		return true
+	}
+	if !g.known.Load() {
+		return among && n > muchLen && !g.tries()
 	}
 	before := g.call.fixed
 	if !stream {
 		before *= 2 // the offer, and the way to the call and back, are waited for, too
 	}
-	return g.known.Load() && !g.tries() && time.Duration(n)*(g.perKiB-g.call.perKiB) > before<<10
+	return !g.tries() && time.Duration(n)*(g.perKiB-g.call.perKiB) > before<<10
 }
 
 // tries tells whether the next body goes through the ring for that to be timed.

@@ -19,8 +19,8 @@ func timed(g *gauge, perKiB time.Duration) {
 func TestGauge(t *testing.T) {
 	const near, far = 120 * time.Nanosecond, 450 * time.Nanosecond
 	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(false), perKiB: firstPerKiB}
-	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1) }
-	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load()) }
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
 
 	g.call.fixed /= 10
 	require.False(t, answers(8<<10), "nothing is known of the ring yet")
@@ -45,8 +45,8 @@ func TestGauge(t *testing.T) {
 
 func TestGaugeWhereBodiesAreCopiedByLines(t *testing.T) {
 	g := gauge{call: cost{fixed: 1250 * time.Nanosecond, perKiB: 60 * time.Nanosecond}, reach: reachOf(true), perKiB: firstPerKiB}
-	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1) }
-	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load()) }
+	answers := func(n int) bool { return g.prefersRead(n, g.heard.Load()+1, false) }
+	streams := func(n int) bool { return g.prefersRead(n, g.heard.Load(), false) }
 
 	timed(&g, 20*time.Nanosecond)
 	require.False(t, answers(maxBody))
@@ -67,8 +67,8 @@ func TestGaugeTries(t *testing.T) {
 	g.known.Store(true)
 	bodies, tried := 0, 0
 	for ; bodies < 100*triedEach; bodies++ {
-		read := g.prefersRead(8<<10, uint64(bodies))
-		require.Equal(t, read, g.prefersRead(8<<10, uint64(bodies)), "it may be asked twice")
+		read := g.prefersRead(8<<10, uint64(bodies), false)
+		require.Equal(t, read, g.prefersRead(8<<10, uint64(bodies), false), "it may be asked twice")
 		g.goes(uint64(bodies), read)
 		if read {
 			continue

@@ -331,7 +331,8 @@ type recvLane struct {
 	told, dataTold uint64 // of these, in freed
 	seen           uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
-	row            int // messages that were ready, one after the other, before a receiver wanted no more
+	row            int  // messages that were ready, one after the other, before a receiver wanted no more
+	much           bool // a body of more than muchLen has come
 
 	// Of the message at head, when a part of it is here.
 	size int    // of its body; 0: nothing was looked at
@@ -390,6 +391,7 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, more, ok bool) {
 	room, end := l.slot.inline[:], l.dataHead
 	if n > inlineLen {
 		room, end = l.room(l.head, l.dataHead, n)
+		l.much = l.much || n > muchLen
 		if row >= backlog {
 			l.fetch(n, end)
 		}
@@ -414,6 +416,7 @@ func (l *recvLane) takePieces(in transport.Receiver, n int) (moved, ok bool) {
 	case n:
 	case 0:
 		l.size, l.got = n, 0
+		l.much = l.much || n > muchLen
 		l.header = l.slot.header
 		l.body = in.Place(l.header[:], n)
 		if len(l.body) > n {

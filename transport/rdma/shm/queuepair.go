@@ -44,6 +44,8 @@ type QueuePair struct {
 	began   time.Time
 	regions regionTable
 	nonce   [8]byte // read by the peer's probe
+	to      once    // counted in the domain's exchange
+	from    once
 
 	// owned by who posts sends
 	send  [rdma.Lanes]sendLane
@@ -161,6 +163,9 @@ func (q *QueuePair) streams() bool {
 func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, streams bool) (posted, ok bool) {
 	lane := &q.send[rdma.Eager]
 	q.gauge.goes(q.answered(), false)
+	if len(body) > muchLen {
+		q.to.count(&q.domain.exchange.to)
+	}
 	if !q.gauge.due() {
 		return lane.post(header, body, streams)
 	}
@@ -179,7 +184,7 @@ func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
 		return n > q.gauge.reach.answer
 	}
-	return n > wholeLen && q.gauge.prefersRead(n, q.answered())
+	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.domain.exchange.among())
 }
 
 func (q *QueuePair) wakePeer() {
@@ -271,6 +276,9 @@ func (q *QueuePair) receiveEager(in transport.Receiver) (moved, ok bool) {
 			eager.row = row + 1
 			break
 		}
+	}
+	if eager.much {
+		q.from.count(&q.domain.exchange.from)
 	}
 	return moved, true
 }
@@ -434,6 +442,9 @@ func (q *QueuePair) Register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	}
 	if a == rdma.RemoteRead {
 		q.gauge.goes(q.answered(), true)
+		if len(buf) > muchLen {
+			q.to.count(&q.domain.exchange.to)
+		}
 	}
 	k, ok := q.regions.register(buf, a)
 	runtime.KeepAlive(q)
