@@ -2,6 +2,7 @@
 
 #include "fabric.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,12 +55,28 @@ static int open_endpoint(struct mpiv_fabric *f, int lane, int naps, const char *
 	return fi_enable(f->ep[lane]);
 }
 
+// tune tells ofi_rxm what it asks the environment for, once in a process, as who runs the program may. What is longer
+// than its buffers it cuts, which doubles the time, and the pieces arrive only while the sender polls: no less will do.
+// Of them it makes, and clears, as many for each endpoint as the provider below has places, which take 100 MB of tcp's.
+static void tune(void)
+{
+	enum { RXM_BUFFER = 36 << 10 };
+	_Static_assert(RXM_BUFFER > MPIV_SLOT + 1024, "with ofi_rxm's own header");
+	const char *size = getenv("FI_OFI_RXM_BUFFER_SIZE");
+	if (!size || strtoul(size, NULL, 0) < RXM_BUFFER) {
+		char least[16];
+		snprintf(least, sizeof least, "%d", RXM_BUFFER);
+		setenv("FI_OFI_RXM_BUFFER_SIZE", least, 1);
+	}
+	setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+	setenv("FI_OFI_RXM_MSG_TX_SIZE", "128", 0);
+}
+
 static int open_all(struct mpiv_fabric *f, const struct mpiv_options *o, const char **what)
 {
 	const int cope = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 	int err;
-	// ofi_rxm cuts what is longer than its buffers, which doubles the time.
-	setenv("FI_OFI_RXM_BUFFER_SIZE", "36864", 0);
+	tune();
 	*what = "find the provider";
 	if ((err = find(f, o, cope)) && (err = find(f, o, cope | FI_MR_LOCAL)))
 		return err;

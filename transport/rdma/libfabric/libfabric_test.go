@@ -3,6 +3,8 @@
 package libfabric_test
 
 import (
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +42,17 @@ func TestContract(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Buffers of ofi_rxm that are too small for a message would have it wait for its sender to poll.
+func TestSmallBuffersInTheEnvironment(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe, "-test.v", "-test.run", "^TestContract$/^tcp;ofi_rxm$/^an_armed_end_is_woken_by_a_message$")
+	cmd.Env = append(os.Environ(), "FI_OFI_RXM_BUFFER_SIZE=4096")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestContract/tcp;ofi_rxm/an_armed_end_is_woken_by_a_message")
 }
 
 func BenchmarkConn(b *testing.B) {
