@@ -31,13 +31,13 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		}
 		return false
 	}
-	h.clock = time.Since(j.Time)
-	if skew := h.clock.Round(100 * time.Millisecond); skew.Abs() > clockSkew {
+	h.clock = r.clock
+	if h.clock.surely() > clockSkew {
 		where := "behind"
-		if skew < 0 {
+		if h.clock.behind < 0 {
 			where = "ahead of"
 		}
-		a.warn("host %s: its clock is %v %s the one here: times in its output and logs are off by that", h.name, skew.Abs(), where)
+		a.warn("host %s: its clock is %v %s the one here: times in its output and logs are off by that", h.name, h.clock.behind.Abs().Round(100*time.Millisecond), where)
 	}
 	h.place, h.cores, h.copies = r, min(max(j.Cores, 1), coresMost), j.Copies
 	h.networks = h.Networks

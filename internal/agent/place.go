@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/exit"
@@ -24,7 +23,7 @@ type host struct {
 	lost      bool           // its agent has ended
 	evicted   bool           // its agent is to end
 	adding    *adding        // nil: it is in the job, or is no more
-	clock     time.Duration  // by how much it is behind the one here, as far as was seen when its agent joined
+	clock     clock          // as it was when its agent joined
 	copies    int            // the port of its agent where it takes copies of snapshots
 	buddy     *host          // to which those of its own go; nil: to none
 	alive     patient.Moment // when bytes of its processes had come to other hosts

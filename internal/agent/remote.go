@@ -34,6 +34,7 @@ type remote struct {
 	over    chan struct{} // closed when the connection has ended
 	once    sync.Once
 	why     error // of the end
+	clock   clock // of its host, when it came
 	printer printer
 
 	gave  chan struct{} // one element: there is something in taken
@@ -60,6 +61,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	r.conn.Limit(control.FromAgentBytes)
 	r.printer.init(r)
+	asked := time.Now()
 	if r.to.Send(control.ToAgent{Alive: &control.Alive{Term: h.term}}) != nil { // it is let in
 		return
 	}
@@ -73,6 +75,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	if again {
 		joined = &first.Rejoined.Joined
 	}
+	r.clock = compareClocks(asked, time.Now(), joined.Time)
 	here := ""
 	if at, ok := c.LocalAddr().(*net.TCPAddr); ok {
 		here = at.IP.String()

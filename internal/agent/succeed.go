@@ -247,7 +247,7 @@ func (a *Agent) rejoined(r *remote, says control.Rejoined, there string, accept 
 		a.after(overTime, func() { accept <- false })
 		return
 	}
-	h.place = r
+	h.place, h.clock = r, r.clock
 	if before, twice := a.back.came[h]; twice {
 		before.accept <- false
 	}

@@ -26,7 +26,6 @@ const (
 	traceHeld     = 64 << 20              // bytes of them
 	tracePatience = 2 * time.Second       // for processes to tell the last, when they are asked to
 	traceLook     = 20 * time.Millisecond // how often it is seen whether they have
-	clockTrust    = 10 * time.Millisecond // what the clocks of hosts are not known to differ by
 	traceMost     = 1000 * 24 * time.Hour // for which one may ask
 	traceParting  = 5 * time.Second       // for who asked to take what is left when the trace has ended: the job does not wait longer
 )
@@ -137,14 +136,12 @@ func (a *Agent) traced(p *process, m control.Traced) {
 		return
 	}
 	if len(m.Chunk) > 0 {
-		skew := p.host.clock
-		if skew.Abs() < clockTrust {
-			skew = 0
-		}
+		skew := p.host.clock.differs()
 		if p.host.place != (local{a}) {
-			t.clocks[p.host.name] = fmt.Sprintf("%v behind, and corrected by that", skew)
+			within := p.host.clock.within.Round(time.Microsecond)
+			t.clocks[p.host.name] = fmt.Sprintf("%v behind, within %v, and corrected by that", skew.Round(time.Microsecond), within)
 			if skew == 0 {
-				t.clocks[p.host.name] = fmt.Sprintf("not known to differ, within %v", clockTrust)
+				t.clocks[p.host.name] = fmt.Sprintf("not known to differ, within %v", within)
 			}
 		}
 		t.offer(len(m.Chunk), func(w *trace.Writer) {

@@ -60,7 +60,7 @@ func (q *QueuePair) post(what string, a access) error {
 	}
 	prefetchRead(&q.grant(&a).gen)
 	if len(a.here) > muchLen && !a.write {
-		q.from.count(&q.domain.exchange.from)
+		q.from.join(&q.domain.exchange.from)
 	}
 	if len(a.here) >= largeBody {
 		hugepages.Used(a.here)

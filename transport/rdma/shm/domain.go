@@ -200,8 +200,8 @@ func (d *Domain) forget(q *QueuePair) {
 	delete(d.pairs, q)
 	d.turnLocked()
 	d.mu.Unlock()
-	q.to.end(&d.exchange.to)
-	q.from.end(&d.exchange.from)
+	q.to.leave(&d.exchange.to)
+	q.from.leave(&d.exchange.from)
 }
 
 // turnsFrom is from how many peers on the senders of a domain turn back, each turnEvery slots, when

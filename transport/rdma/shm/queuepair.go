@@ -43,9 +43,9 @@ type QueuePair struct {
 	isRead  bool // and the other way round
 	began   time.Time
 	regions regionTable
-	nonce   [8]byte // read by the peer's probe
-	to      once    // counted in the domain's exchange
-	from    once
+	nonce   [8]byte    // read by the peer's probe
+	to      membership // in the domain's exchange
+	from    membership
 
 	// owned by who posts sends
 	send  [rdma.Lanes]sendLane
@@ -164,7 +164,7 @@ func (q *QueuePair) postLong(header *[transport.HeaderLen]byte, body []byte, str
 	lane := &q.send[rdma.Eager]
 	q.gauge.goes(q.answered(), false)
 	if len(body) > muchLen {
-		q.to.count(&q.domain.exchange.to)
+		q.to.join(&q.domain.exchange.to)
 	}
 	if !q.gauge.due() {
 		return lane.post(header, body, streams)
@@ -278,7 +278,7 @@ func (q *QueuePair) receiveEager(in transport.Receiver) (moved, ok bool) {
 		}
 	}
 	if eager.much {
-		q.from.count(&q.domain.exchange.from)
+		q.from.join(&q.domain.exchange.from)
 	}
 	return moved, true
 }
@@ -443,7 +443,7 @@ func (q *QueuePair) Register(buf []byte, a rdma.Access) (rdma.Key, bool) {
 	if a == rdma.RemoteRead {
 		q.gauge.goes(q.answered(), true)
 		if len(buf) > muchLen {
-			q.to.count(&q.domain.exchange.to)
+			q.to.join(&q.domain.exchange.to)
 		}
 	}
 	k, ok := q.regions.register(buf, a)
