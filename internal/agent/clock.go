@@ -17,7 +17,7 @@ func compareClocks(asked, heard, told time.Time) clock {
 
 // differs is by how much the clock there is behind, and 0 if nothing says that it is not the same.
 func (c clock) differs() time.Duration {
-	if c.behind.Abs() <= c.within {
+	if c.surely() == 0 {
 		return 0
 	}
 	return c.behind
