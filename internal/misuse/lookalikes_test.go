@@ -2,6 +2,10 @@ package misuse
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/race"
@@ -47,12 +51,30 @@ var lookalikes = []program{
 	},
 	{
 		name: "a goroutine of a rank that waits is woken by a timer", right: true, hint: true,
-		says: []string{`perhaps a deadlock in job wrong, which goes on`, `rank 0 waits in a channel receive \(<timer>\) for another goroutine or a timer`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			other := 1 - world.Rank()
 			sent := make(chan error, 1)
 			go func() {
-				<-time.After(1500 * time.Millisecond) // is timer
+				<-time.After(1500 * time.Millisecond) // sooner or later than it is suspected
+				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+			}()
+			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+				return err
+			}
+			return <-sent
+		},
+	},
+	{
+		name: "a goroutine of a rank that waits is woken by a signal", right: true, hint: true,
+		says: []string{`perhaps a deadlock in job wrong, which goes on`, `rank 0 waits in a channel receive \(<signal>\) for another goroutine or a timer`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			other := 1 - world.Rank()
+			told := make(chan os.Signal, 1)
+			signal.Notify(told, syscall.SIGUSR1)
+			fmt.Printf("waker %d\n", os.Getpid())
+			sent := make(chan error, 1)
+			go func() {
+				<-told // is signal
 				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
 			}()
 			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {

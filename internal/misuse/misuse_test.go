@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ type program struct {
 	ranks int    // 0 means 2
 	check bool   // only Options.Check finds it
 	code  int    // of the job's end. 0 means 1, unless it is right.
-	hint  bool   // something is told as a suspicion, and the job goes on
+	hint  bool   // something may be told as a suspicion, and the job goes on
 	right bool   // it ends well, and nothing is said
 	racy  bool   // the race detector finds it too
 	// says is what standard error must match, each. <x> is the file and number
@@ -160,15 +162,17 @@ func runJob(t *testing.T, i int, w way) (code int, out, errs string, explained t
 	if w.oneProcess {
 		j.RanksPerProcess = ranks
 	}
-	var o bytes.Buffer // written by the agent only, one at a time
-	e := told{first: make(chan time.Time, 1)}
+	o, e := told{first: make(chan time.Time, 1)}, told{first: make(chan time.Time, 1)}
 	j.Stdout, j.Stderr = &o, &e
 	a, err := agent.Start(j)
 	require.NoError(t, err)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if explained = <-e.first; p.hint && !p.right {
+		switch explained = <-e.first; {
+		case p.hint && p.right:
+			wake(o.String())
+		case p.hint:
 			agent.Ask(filepath.Join(dir, a.Name()), agent.Question{Op: "abort"}) // or it has ended
 		}
 	}()
@@ -178,17 +182,37 @@ func runJob(t *testing.T, i int, w way) (code int, out, errs string, explained t
 	return code, o.String(), e.String(), explained
 }
 
-// A told is what the agent says, and when it began to. It writes one at a time.
+// wake sends a signal to the ranks that said, in out, that one wakes them.
+func wake(out string) {
+	for l := range strings.Lines(out) {
+		var pid int
+		if n, _ := fmt.Sscanf(l, "waker %d", &pid); n == 1 {
+			syscall.Kill(pid, syscall.SIGUSR1)
+		}
+	}
+}
+
+// A told is what a job has written, and when the agent first said something in it.
 type told struct {
-	bytes.Buffer
 	first chan time.Time // holds one
+
+	mu  sync.Mutex // guards all
+	all bytes.Buffer
 }
 
 func (e *told) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("mpivrun: ")) {
 		e.tell()
 	}
-	return e.Buffer.Write(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all.Write(p)
+}
+
+func (e *told) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all.String()
 }
 
 func (e *told) tell() {

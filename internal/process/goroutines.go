@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,17 +52,21 @@ func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ra
 				pc, _ := strconv.ParseUint(s, 0, 64)
 				pcs = append(pcs, uintptr(pc))
 			}
+			stack := frames(pcs)
+			if bringsSignals(stack) {
+				break
+			}
 			_, labels, _ := strings.Cut(record, line)
 			m := labelled.FindStringSubmatch(labels)
 			if m == nil {
-				strangers = strangers || stranger(frames(pcs))
+				strangers = strangers || stranger(stack)
 				break
 			}
 			rank, _ := strconv.Atoi(m[1])
 			if ranks[rank] == nil {
 				ranks[rank] = &activity{}
 			}
-			ranks[rank].add(n, line, frames(pcs))
+			ranks[rank].add(n, line, stack)
 			break
 		}
 	}
@@ -148,12 +153,19 @@ func whereOf(frames []runtime.Frame) string {
 	return ""
 }
 
+// bringsSignals is true of Go's goroutine that waits for signals, which may carry the
+// label of the rank that asked for some first. It does nothing but wake who receives
+// from a channel.
+func bringsSignals(frames []runtime.Frame) bool {
+	return slices.ContainsFunc(frames, func(f runtime.Frame) bool { return f.Function == "os/signal.loop" })
+}
+
 // stranger is true of a goroutine without a label that is neither the library's
 // nor Go's own: it may do what those of ranks wait for. In main the library
 // waits for the ranks.
 func stranger(frames []runtime.Frame) bool {
 	for _, f := range frames {
-		if strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/") && callsite.Ours(f.Function, f.File) || strings.HasPrefix(f.Function, "os/signal.") {
+		if strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/") && callsite.Ours(f.Function, f.File) {
 			return false
 		}
 	}

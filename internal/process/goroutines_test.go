@@ -2,10 +2,13 @@ package process
 
 import (
 	"context"
+	"os"
+	"os/signal"
 	"runtime/pprof"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,6 +73,12 @@ func TestWhatGoroutinesDo(t *testing.T) {
 	})
 	all.as(8, func() { e.Box(0).Recv(context.Background(), &engine.Call{Op: "Recv"}, engine.Match{}, nil) })
 	all.as(9, func() { <-timer.C })
+	all.as(10, func() {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGUSR2) // for which Go starts a goroutine
+		defer signal.Stop(told)
+		<-over
+	})
 	defer func() {
 		ended.Store(true)
 		wg.Done()
@@ -83,10 +92,10 @@ func TestWhatGoroutinesDo(t *testing.T) {
 	var does map[int]*activity
 	ready := func() bool {
 		does, _ = goroutines()
-		if len(does) < 10 || does[8].calls == 0 {
+		if len(does) < 11 || does[8].calls == 0 {
 			return false
 		}
-		for _, rank := range []int{0, 1, 2, 3, 4, 5, 9} {
+		for _, rank := range []int{0, 1, 2, 3, 4, 5, 9, 10} {
 			if len(does[rank].parked) == 0 {
 				return false
 			}
@@ -103,6 +112,8 @@ func TestWhatGoroutinesDo(t *testing.T) {
 		4: {"select", control.NeedEvent},
 		5: {"a channel receive", control.NeedEvent},
 		9: {"a channel receive", control.NeedEvent},
+
+		10: {"a channel receive", control.NeedEvent},
 	} {
 		require.Zero(t, does[rank].busy+does[rank].calls, "rank %d", rank)
 		require.Len(t, does[rank].parked, 1, "rank %d", rank)
