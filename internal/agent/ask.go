@@ -223,7 +223,7 @@ func (a *Agent) hint(e waits.Explanation) {
 	}
 	a.watch.hinted = true
 	a.emit(events.Event{Kind: events.DeadlockSuspected, Text: e.String()})
-	a.warn("perhaps a deadlock in job %s, which goes on: unless a timer or a signal wakes a goroutine, nothing will happen any more\n%s", a.job.Name, e)
+	a.warn("perhaps a deadlock in job %s, which goes on: unless a timer, a signal or the network wakes a goroutine, nothing will happen any more\n%s", a.job.Name, e)
 }
 
 // lookTwice has then run with what is known about who waits for whom, and

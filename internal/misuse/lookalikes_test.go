@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"syscall"
 	"time"
 
@@ -41,6 +42,39 @@ var lookalikes = []program{
 			go func() {
 				for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
 				}
+				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+			}()
+			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+				return err
+			}
+			return <-sent
+		},
+	},
+	{
+		name: "a goroutine that has no rank's label still computes", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			other := 1 - world.Rank()
+			sent := make(chan error, 1)
+			go func() {
+				pprof.SetGoroutineLabels(context.Background()) // as one that package main has started has it
+				for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
+				}
+				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+			}()
+			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+				return err
+			}
+			return <-sent
+		},
+	},
+	{
+		name: "a goroutine that has no rank's label is woken by a timer", right: true, hint: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			other := 1 - world.Rank()
+			sent := make(chan error, 1)
+			go func() {
+				pprof.SetGoroutineLabels(context.Background())
+				<-time.After(1500 * time.Millisecond)
 				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
 			}()
 			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {

@@ -2,7 +2,15 @@ package misuse
 
 import (
 	"context"
+	"io"
+	"iter"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"runtime/trace"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/mpiv"
@@ -328,6 +336,48 @@ var waits = []program{
 				mu.Lock() // is mutex
 			}
 			_, err := mpiv.Recv(ctx, world, make([]int, 1), 0, 0) // is for-mutex
+			return err
+		},
+	},
+	{
+		name: "a deadlock while Go's own goroutines work for the rank",
+		says: []string{`deadlock in job`, `rank 0 → rank 1 → rank 0`, `Recv \(<beside-go>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+			if err := trace.Start(io.Discard); err == nil { // else another rank of the process has
+				defer trace.Stop()
+			}
+			if err := pprof.StartCPUProfile(io.Discard); err == nil {
+				defer pprof.StopCPUProfile()
+			}
+			next, stop := iter.Pull(slices.Values([]int{1, 2}))
+			defer stop()
+			next()
+			_, begun := iter.Pull(slices.Values([]int{1, 2}))
+			defer begun()
+			_, err := mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is beside-go
+			return err
+		},
+	},
+	{
+		name: "a deadlock in a goroutine that an iterator runs in",
+		says: []string{`deadlock in job`, `rank 0 → rank 1 → rank 0`, `Recv \(<in-iterator>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			next, stop := iter.Pull(func(yield func(error) bool) {
+				_, err := mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is in-iterator
+				yield(err)
+			})
+			defer stop()
+			err, _ := next()
+			return err
+		},
+	},
+	{
+		name: "a deadlock of ranks with profiler labels of their own",
+		says: []string{`deadlock in job`, `rank 0 → rank 1 → rank 0`, `Recv \(<own-labels>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("phase", "exchange")))
+			_, err := mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is own-labels
 			return err
 		},
 	},

@@ -19,27 +19,33 @@ import (
 // goroutines all wait from one that computes.
 const Label = "mpiv-rank"
 
-// An activity is what the goroutines of a rank do.
+// ofLibrary is the Label's value for the library's own goroutines: those of the networks that it uses
+// are like a program's to look at.
+const ofLibrary = "none"
+
+// An activity is what the goroutines of a rank do, or those of no rank.
 type activity struct {
 	calls  int            // goroutines that sleep in a call of this library
 	busy   int            // that compute, sleep for a time or wait for the system
 	parked []control.Wait // that wait for other goroutines, or perhaps for timers
 }
 
-// goroutines is what those of each rank do. Strangers are goroutines that carry
-// no Label, and may do anything.
-func goroutines() (ranks map[int]*activity, strangers bool) {
+// goroutines is what those of each rank do. Strangers are the program's goroutines that
+// carry no Label: package main has started them, or a package that it imports, or they were
+// given other labels. They may do what ranks wait for, so they are parked, whatever they
+// wait for, and busy if they compute.
+func goroutines() (ranks map[int]*activity, strangers *activity) {
 	var profile bytes.Buffer
 	pprof.Lookup("goroutine").WriteTo(&profile, 1)
 	return readProfile(profile.String(), framesOf)
 }
 
-var labelled = regexp.MustCompile(`^# labels: .*"` + Label + `":"(\d+)"`)
+var labelled = regexp.MustCompile(`^# labels: .*"` + Label + `":"(\d+|` + ofLibrary + `)"`)
 
 // readProfile reads a profile in the format of pprof's debug=1: for each stack
 // a line "N @ PC PC …", perhaps one of labels, lines for people, an empty one.
-func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ranks map[int]*activity, strangers bool) {
-	ranks = map[int]*activity{}
+func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ranks map[int]*activity, strangers *activity) {
+	ranks, strangers = map[int]*activity{}, &activity{}
 	for record := range strings.SplitSeq(profile, "\n\n") {
 		for line := range strings.Lines(record) {
 			f := strings.Fields(line)
@@ -53,20 +59,20 @@ func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ra
 				pcs = append(pcs, uintptr(pc))
 			}
 			stack := frames(pcs)
-			if bringsSignals(stack) {
+			if serves(stack) {
 				break
 			}
 			_, labels, _ := strings.Cut(record, line)
-			m := labelled.FindStringSubmatch(labels)
-			if m == nil {
-				strangers = strangers || stranger(stack)
-				break
+			switch m := labelled.FindStringSubmatch(labels); {
+			case m == nil:
+				strangers.addStranger(n, line, stack)
+			case m[1] != ofLibrary:
+				rank, _ := strconv.Atoi(m[1])
+				if ranks[rank] == nil {
+					ranks[rank] = &activity{}
+				}
+				ranks[rank].add(n, line, stack)
 			}
-			rank, _ := strconv.Atoi(m[1])
-			if ranks[rank] == nil {
-				ranks[rank] = &activity{}
-			}
-			ranks[rank].add(n, line, stack)
 			break
 		}
 	}
@@ -87,23 +93,56 @@ func framesOf(pcs []uintptr) (all []runtime.Frame) {
 	}
 }
 
-// add counts n goroutines whose stack is frames. The id tells them from others.
+// add counts n goroutines of a rank whose stack is frames. The id tells them from others.
 func (a *activity) add(n int, id string, frames []runtime.Frame) {
-	for _, f := range frames {
-		if f.Function == "github.com/mpiv/mpiv/internal/engine.(*Engine).sleepFor" {
-			a.calls += n
-			return
-		}
-	}
-	op, what := parkedIn(frames)
-	if op == "" {
+	if inCall(frames) {
+		a.calls += n
+	} else if op, what := parkedIn(frames); op == "" {
 		a.busy += n
-		return
+	} else {
+		a.park(id, op, what, frames)
 	}
+}
+
+// addStranger counts n goroutines that are of no rank, unless they are the library's, which
+// in main waits for the ranks.
+func (a *activity) addStranger(n int, id string, frames []runtime.Frame) {
+	own := func(f runtime.Frame) bool { return !callsite.Ours(f.Function, f.File) }
+	library := func(f runtime.Frame) bool {
+		return strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/") && !own(f)
+	}
+	switch op, _ := parkedIn(frames); {
+	case inCall(frames):
+		a.calls += n
+	case !slices.ContainsFunc(frames, own) || slices.ContainsFunc(frames, library):
+	case op != "":
+		a.park(id, op, control.NeedEvent, frames)
+	case atRest(frames):
+		a.park(id, "a system call or a sleep", control.NeedEvent, frames)
+	default:
+		a.busy += n
+	}
+}
+
+// park adds the wait of goroutines in op for what.
+func (a *activity) park(id, op, what string, frames []runtime.Frame) {
 	hash := fnv.New64a()
 	hash.Write([]byte(id))
 	a.parked = append(a.parked, control.Wait{ID: hash.Sum64() | 1<<63, Op: op, Where: whereOf(frames),
 		Needs: []control.Need{{Peer: -1, What: what, Tag: -1}}})
+}
+
+// inCall is true of a goroutine that sleeps in a call of this library.
+func inCall(frames []runtime.Frame) bool {
+	return slices.ContainsFunc(frames, func(f runtime.Frame) bool {
+		return f.Function == "github.com/mpiv/mpiv/internal/engine.(*Engine).sleepFor"
+	})
+}
+
+// atRest is true of a goroutine that does not compute.
+func atRest(frames []runtime.Frame) bool {
+	in := frames[0].Function
+	return in == "runtime.gopark" || strings.HasPrefix(in, "syscall.") || strings.HasPrefix(in, "internal/runtime/syscall")
 }
 
 // parkedIn says in which operation a goroutine waits, and whether only another
@@ -118,6 +157,8 @@ func parkedIn(frames []runtime.Frame) (op, what string) {
 			switch {
 			case strings.HasPrefix(name, "chanrecv"):
 				return "a channel receive", control.NeedEvent
+			case name == "netpollblock" && slices.ContainsFunc(frames, accepts):
+				return "an Accept", control.NeedEvent
 			case strings.HasPrefix(name, "chansend"):
 				return "a channel send", control.NeedEvent
 			case name == "selectgo", name == "block":
@@ -144,30 +185,35 @@ func parkedIn(frames []runtime.Frame) (op, what string) {
 	return op, what
 }
 
+// accepts is true where a goroutine waits for somebody to connect: a server, that does nothing
+// until then.
+func accepts(f runtime.Frame) bool { return f.Function == "internal/poll.(*FD).Accept" }
+
+// whereOf is the line of the program, and not of what Go has for waiting, in which a goroutine is.
 func whereOf(frames []runtime.Frame) string {
 	for _, f := range frames {
-		if !callsite.Ours(f.Function, f.File) {
+		below := slices.ContainsFunc([]string{"time.", "net.", "net/"}, func(of string) bool { return strings.HasPrefix(f.Function, of) })
+		if !below && !callsite.Ours(f.Function, f.File) {
 			return callsite.Line(f)
 		}
 	}
 	return ""
 }
 
-// bringsSignals is true of Go's goroutine that waits for signals, which may carry the
-// label of the rank that asked for some first. It does nothing but wake who receives
-// from a channel.
-func bringsSignals(frames []runtime.Frame) bool {
-	return slices.ContainsFunc(frames, func(f runtime.Frame) bool { return f.Function == "os/signal.loop" })
-}
-
-// stranger is true of a goroutine without a label that is neither the library's
-// nor Go's own: it may do what those of ranks wait for. In main the library
-// waits for the ranks.
-func stranger(frames []runtime.Frame) bool {
-	for _, f := range frames {
-		if strings.HasPrefix(f.Function, "github.com/mpiv/mpiv/") && callsite.Ours(f.Function, f.File) {
-			return false
-		}
+// serves is true of a goroutine that does nothing by itself. It may carry the label of a
+// rank that has started it without knowing. Go's own that brings signals wakes who receives
+// from a channel, and others write profiles and traces. One in which an iterator runs (iter.Pull), or
+// that calls such an iterator, goes on only when the other of the two lets it.
+func serves(frames []runtime.Frame) bool {
+	if len(frames) == 0 {
+		return true
 	}
-	return whereOf(frames) != ""
+	if in := frames[0].Function; in == "runtime.coroswitch" || in == "runtime.corostart" {
+		return true
+	}
+	began := frames[len(frames)-1].Function
+	if began == "runtime.goexit" && len(frames) > 1 {
+		began = frames[len(frames)-2].Function
+	}
+	return slices.ContainsFunc([]string{"os/signal.", "runtime/pprof.", "runtime/trace."}, func(of string) bool { return strings.HasPrefix(began, of) })
 }

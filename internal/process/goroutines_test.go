@@ -2,10 +2,15 @@ package process
 
 import (
 	"context"
+	"io"
+	"iter"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"runtime/trace"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -146,7 +151,75 @@ func TestParkedGoroutinesAreKnownAgain(t *testing.T) {
 	require.Equal(t, first, does[1].parked[0].ID)
 }
 
+// Goroutines of no rank may free what ranks wait for, whatever they wait for themselves.
 func TestStrangers(t *testing.T) {
-	_, strangers := goroutines()
-	require.True(t, strangers, "the goroutine of this test has no label")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	defer all.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	defer l.Close()
+	all.Go(func() { <-over })
+	all.Go(func() { l.Accept() })
+	all.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+	})
+	var ops []string
+	ready := func() bool {
+		_, strangers := goroutines()
+		ops = nil
+		for _, w := range strangers.parked {
+			require.Equal(t, control.NeedEvent, w.Needs[0].What)
+			if strings.HasPrefix(w.Where, "goroutines_test.go") {
+				ops = append(ops, w.Op)
+			}
+		}
+		return len(ops) == 3 && strangers.busy == 1
+	}
+	all.Go(func() {
+		for open := true; open; {
+			select {
+			case <-over:
+				open = false
+			default:
+			}
+		}
+	})
+	require.Eventually(t, ready, 20*time.Second, 10*time.Millisecond)
+	require.ElementsMatch(t, []string{"a channel receive", "a system call or a sleep", "an Accept"}, ops)
+}
+
+// What a goroutine does that is there for others is theirs: it says nothing of a rank.
+func TestGoroutinesThatServeOthers(t *testing.T) {
+	var all started
+	over := make(chan struct{})
+	defer all.Wait()
+	defer close(over)
+	all.as(1, func() {
+		if trace.Start(io.Discard) == nil { // else the tests are traced
+			defer trace.Stop()
+		}
+		next, stop := iter.Pull(func(yield func(int) bool) { yield(1) })
+		defer stop()
+		next()
+		<-over
+	})
+	all.as(2, func() {
+		next, stop := iter.Pull(func(yield func(int) bool) { <-over })
+		defer stop()
+		next()
+	})
+	require.Eventually(t, func() bool {
+		does, _ := goroutines()
+		return does[1] != nil && len(does[1].parked) == 1 && does[1].busy == 0 &&
+			does[2] != nil && len(does[2].parked) == 1 && does[2].busy == 0
+	}, 20*time.Second, 10*time.Millisecond)
 }

@@ -4,6 +4,7 @@ package process
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"sync"
@@ -97,7 +99,10 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
 	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), behind: make(chan int, 16), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
-	if err := p.join(filepath.Dir(socket), extra); err != nil {
+	pprof.Do(context.Background(), pprof.Labels(Label, ofLibrary), func(context.Context) {
+		err = p.join(filepath.Dir(socket), extra)
+	})
+	if err != nil {
 		agent.Close()
 		return nil, err
 	}
@@ -339,7 +344,7 @@ func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 	if err != nil { // the rank may have left
 		m.Failed = &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Lost: lost(err), Told: told}
 	} else {
-		m.Finished = &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(p.engine.Box(r), nil, false)}}
+		m.Finished = &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(p.engine.Box(r), nil, &activity{})}}
 	}
 	p.agent.Send(m) // if that fails, the agent is gone, and Leave will say so
 }

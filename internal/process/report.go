@@ -26,7 +26,10 @@ func (p *Process) Report() control.Report {
 	return r
 }
 
-func (p *Process) reportRank(box *engine.Box, a *activity, strangers bool) control.RankReport {
+func (p *Process) reportRank(box *engine.Box, a *activity, strangers *activity) control.RankReport {
+	if a == nil && strangers.calls > 0 {
+		a = &activity{} // its goroutines have other labels now
+	}
 	rank, waits := box.Rank(), box.Waits()
 	sent, got, offered := box.Counts()
 	r := control.RankReport{Rank: int(rank), State: "running", Sent: counts(sent), Received: counts(got)}
@@ -39,7 +42,7 @@ func (p *Process) reportRank(box *engine.Box, a *activity, strangers bool) contr
 	switch {
 	case ended:
 		r.State = "finished"
-	case a == nil || a.busy > 0 || len(waits) < a.calls:
+	case a == nil || a.busy > 0 || strangers.busy > 0 || len(waits) < a.calls:
 	default:
 		r.State = "waiting"
 	}
@@ -57,21 +60,25 @@ func (p *Process) reportRank(box *engine.Box, a *activity, strangers bool) contr
 	return r
 }
 
-// parked is the waits of a rank's goroutines outside this library. Any goroutine
-// of the process may end them.
-func (p *Process) parked(rank topology.Rank, a *activity, strangers bool) []control.Wait {
-	for i := range a.parked {
-		need := &a.parked[i].Needs[0]
-		for _, r := range p.engine.Local() {
-			if r != rank {
-				need.Peers = append(need.Peers, int(r))
-			}
-		}
-		if strangers {
-			need.What = control.NeedEvent
+// parked is the waits of a rank's goroutines outside this library, and of those of no rank.
+// Any goroutine of the process may end them.
+func (p *Process) parked(rank topology.Rank, a, strangers *activity) []control.Wait {
+	var others []int
+	for _, r := range p.engine.Local() {
+		if r != rank {
+			others = append(others, int(r))
 		}
 	}
-	return a.parked
+	all := slices.Concat(a.parked, strangers.parked)
+	for i, w := range all {
+		need := w.Needs[0]
+		need.Peers = others
+		if len(strangers.parked) > 0 {
+			need.What = control.NeedEvent
+		}
+		all[i].Needs = []control.Need{need}
+	}
+	return all
 }
 
 func (p *Process) wait(w engine.WaitInfo) control.Wait {
