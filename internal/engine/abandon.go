@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
+	"github.com/mpiv/mpiv/wire"
 )
 
 // An AbandonedError: a rank takes no more part in the messages of a context and
@@ -96,25 +97,27 @@ func (b *Box) Abandoned(context uint32, tag int32) *AbandonedError {
 }
 
 // Abandon says that the box's rank takes no more part in the messages of m's
-// context and tag, and tells peers. If somebody has said so before, they know.
+// context and tag, and tells peers. If somebody has said so before, they know; but who was
+// first is chance, so where a rank may have to do again what it did it tells them in any case:
+// the numbers of its messages hang on that.
 // The cause is cut to what a control message holds.
 func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
 	cause = strings.ToValidUTF8(cause[:min(len(cause), maxControl)], "")
-	why := &AbandonedError{b.rank, cause}
-	if !b.abandon(callID{m.Context, m.Tag}, why) || b.e.err() != nil {
+	id, why := callID{m.Context, m.Tag}, &AbandonedError{b.rank, cause}
+	if !b.abandon(id, why) && !b.e.cfg.Replay {
 		return
 	}
 	for m.Peer = range peers {
-		if to := b.e.Box(m.Peer); to != nil {
-			to.abandon(callID{m.Context, m.Tag}, why)
-		} else {
-			b.notify(m, []byte(cause), func(to *Box) { to.abandon(callID{m.Context, m.Tag}, why) })
+		if b.e.err() != nil {
+			return
 		}
+		b.notify(m, []byte(cause), func(to *Box) { to.abandonLocked(id, why) })
 	}
 }
 
-// notify tells the rank that m names what a notice says: by one, or here where it is in this process.
-func (b *Box) notify(m Match, cause []byte, here func(to *Box)) {
+// notify tells the rank that m names what a notice says: by one, or where it is in this process by
+// noted, which is called with its mu held. Either way the notice has a number, and is kept as messages are.
+func (b *Box) notify(m Match, cause []byte, noted func(to *Box)) {
 	if b.turns.shared() {
 		b.takeTurn(m)
 		defer b.turns.passTurn()
@@ -124,11 +127,23 @@ func (b *Box) notify(m Match, cause []byte, here func(to *Box)) {
 			if l.notify(b, m, cause) {
 				return
 			}
-		} else if to := p.box.Load(); to != nil {
-			here(to)
+		} else if to := p.box.Load(); to != nil && to.hear(b, m, cause, noted) {
 			return
 		}
 	}
+}
+
+// hear has the box take a notice of from, a rank of the same process. False if the box's rank has left.
+func (b *Box) hear(from *Box, m Match, cause []byte, noted func(to *Box)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return false
+	}
+	h := wire.Header{Kind: wire.Abandon, Check: m.Check, Context: m.Context, Source: from.rank, Dest: b.rank, Tag: m.Tag}
+	b.countLocked(from, &h, cause)
+	noted(b)
+	return true
 }
 
 // abandon ends the waits for messages of id, and those of the box's messages
@@ -136,6 +151,10 @@ func (b *Box) notify(m Match, cause []byte, here func(to *Box)) {
 func (b *Box) abandon(id callID, why *AbandonedError) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.abandonLocked(id, why)
+}
+
+func (b *Box) abandonLocked(id callID, why *AbandonedError) bool {
 	if !b.abandoned.note(id, why) {
 		return false
 	}
@@ -176,15 +195,20 @@ func (b *Box) nobodyReceivesLocked(a *arrival) bool {
 	return h.Check != 0 && b.abandoned.why(callID{h.Context, h.Tag}) != nil || b.refusesContext(h.Context)
 }
 
+// abandonBody is what sums are taken of instead of a cause, whose words may be others in
+// another life.
+var abandonBody = []byte("abandoned")
+
 // arrivedAbandon: a rank of the peer has abandoned a call.
 func (l *link) arrivedAbandon(in *incoming, cause []byte) {
 	h, s := &in.header, in.stream
 	if h.Seq <= s.got {
+		l.compare(s, h, sumOf(h, abandonBody))
 		l.repeated(s, in.length)
 		return
 	}
 	if l.replay {
-		s.sums.add(h.Seq, 0)
+		s.sums.add(h.Seq, sumOf(h, abandonBody))
 	}
 	l.received(s, h.Seq, in.length)
 	if h.Context%contextsOf == lastContext && h.Check == 0 {

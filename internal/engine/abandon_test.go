@@ -213,6 +213,36 @@ func TestWhatWasAbandonedIsKnownElsewhere(t *testing.T) {
 	require.True(t, alarm.Load())
 }
 
+// Two ranks of one process are lost with it, and go on in two. What one had said to the other is
+// in its log, with a number, and comes again.
+func TestNoticesWithinAProcessAreKept(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 2, 0, 0)
+	a, b := w.boxes[0], w.boxes[1]
+	a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
+	a.Revoke(64, slices.Values([]topology.Rank{1}))
+	require.NoError(t, a.Send(t.Context(), send, engine.Match{Peer: 1}, []byte("after"), engine.Standard))
+	later, _, err := a.Capture() // b goes on from its beginning
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(later)
+	require.NoError(t, err)
+	lost := []engine.Placement{{Rank: 0, Process: 1, Lost: true}, {Rank: 1, Process: 2, Lost: true}}
+	w.fabrics[1].Fence(0)
+	w.fabrics[2].Fence(0)
+	_, err = w.engines[1].Adopt(c, 2, nil, lost[1])
+	require.NoError(t, err)
+	b, err = w.engines[2].Adopt(&engine.Capsule{Rank: 1}, 2, nil, lost[0])
+	require.NoError(t, err)
+	buf := make([]byte, 5)
+	_, err = b.Recv(t.Context(), recv, engine.Match{Peer: 0}, buf)
+	require.NoError(t, err)
+	require.Equal(t, "after", string(buf))
+	require.NoError(t, abandoned(b.Abandoned(ofCalls, 1), 0, "why"))
+	_, revoked := b.RevokedBy(64)
+	require.True(t, revoked)
+	_, received, _ := b.Counts()
+	require.Equal(t, uint64(3), received[0].N)
+}
+
 // Who has given up a call, or has revoked a communicator, has nothing under way when others know:
 // it may be saved, and move.
 func TestWhoHasAbandonedIsIdle(t *testing.T) {

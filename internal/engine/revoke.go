@@ -22,7 +22,7 @@ func baseOf(context uint32) uint32 { return context &^ (contextsOf - 1) }
 // Revoke ends all that b's rank waits for on the contexts of a communicator, now and
 // later, with ErrRevoked, and tells peers, where the same happens.
 func (b *Box) Revoke(base uint32, peers iter.Seq[topology.Rank]) {
-	if b.revoke(base, b.rank) {
+	if b.revoke(base, b.rank) || b.e.cfg.Replay { // see Abandon
 		b.PassRevoke(base, peers)
 	}
 }
@@ -31,10 +31,17 @@ func (b *Box) Revoke(base uint32, peers iter.Seq[topology.Rank]) {
 // rank that failed before all had.
 func (b *Box) PassRevoke(base uint32, peers iter.Seq[topology.Rank]) {
 	for r := range peers {
-		if to := b.e.Box(r); to != nil {
-			to.revoke(base, b.rank)
-		} else if b.e.err() == nil {
-			b.notify(Match{Context: base + lastContext, Peer: r}, nil, func(to *Box) { to.revoke(base, b.rank) })
+		if b.e.err() != nil {
+			return
+		}
+		var here *Box
+		b.notify(Match{Context: base + lastContext, Peer: r}, nil, func(to *Box) {
+			if to.revokeLocked(base, b.rank) {
+				here = to
+			}
+		})
+		if here != nil {
+			here.revokeSends()
 		}
 	}
 }
@@ -63,8 +70,17 @@ func (b *Box) refusesContext(context uint32) bool {
 // revoke notes it. False if it was known.
 func (b *Box) revoke(base uint32, by topology.Rank) bool {
 	b.mu.Lock()
+	is := b.revokeLocked(base, by)
+	b.mu.Unlock()
+	if is {
+		b.revokeSends()
+	}
+	return is
+}
+
+// revokeLocked is revoke without revokeSends, which is to follow.
+func (b *Box) revokeLocked(base uint32, by topology.Rank) bool {
 	if _, known := b.revocations()[base]; known {
-		b.mu.Unlock()
 		return false
 	}
 	all := maps.Clone(b.revocations())
@@ -79,8 +95,6 @@ func (b *Box) revoke(base uint32, by topology.Rank) bool {
 	}
 	b.endRefusedLocked()
 	b.purgeLocked()
-	b.mu.Unlock()
-	b.revokeSends()
 	return true
 }
 

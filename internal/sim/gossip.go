@@ -104,6 +104,12 @@ func (g *gossip) tiring(w *worker) engine.Match {
 	return engine.Match{Context: 20, Tag: g.send.Tag*100 + int32(w.rank)}
 }
 
+// common is a call that all abandon who tire in an iteration.
+func (g *gossip) common() engine.Match { return engine.Match{Context: 21, Tag: g.send.Tag} }
+
+// anyone is who has abandoned a call that several have.
+const anyone topology.Rank = -1
+
 func (s *survival) others(r topology.Rank) iter.Seq[topology.Rank] {
 	return func(yield func(topology.Rank) bool) {
 		for to := range topology.Rank(len(s.first)) {
@@ -124,6 +130,7 @@ func (s *survival) spread(w *worker) (open bool, err error) {
 		g.said = rumour{int(w.rank), w.iteration}.message(w.acc, g.size)
 		if g.tires {
 			w.box.Abandon(g.tiring(w), "it is tired", s.others(w.rank))
+			w.box.Abandon(g.common(), "others may be, too", s.others(w.rank))
 		}
 		g.tell, g.hear, g.begun = w.box.Isend(g.send, g.said, g.mode), w.box.Irecv(g.receive, g.room), true
 		if s.wild && !s.unhears {
@@ -253,7 +260,7 @@ func (s *survival) remember(w *worker) {
 	me := rumour{int(w.rank), w.iteration}
 	s.told[me] = saying{g.told, g.mode}
 	if g.tires {
-		s.tired[g.tiring(w)] = w.rank
+		s.tired[g.tiring(w)], s.tired[g.common()] = w.rank, anyone
 	}
 	if delete(s.heard, me); g.hears {
 		s.heard[me] = g.heard
@@ -310,7 +317,7 @@ func (s *survival) learn() error {
 func (s *survival) unheard() (call *engine.Match, by, to topology.Rank) {
 	for m, by := range s.tired {
 		for _, w := range s.ranks {
-			if why := w.box.Abandoned(m.Context, m.Tag); why == nil || why.By != by {
+			if why := w.box.Abandoned(m.Context, m.Tag); why == nil || by != anyone && why.By != by {
 				return &m, by, w.rank
 			}
 		}
