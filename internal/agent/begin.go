@@ -78,6 +78,12 @@ func (a *Agent) forked(p *process, pid int, err error) {
 		if !p.host.here {
 			text = fmt.Sprintf("host %s: %s", p.host.name, text)
 		}
+		if p.index >= a.first && a.toldStart { // the job has its ranks
+			p.exited = true
+			a.emitOf(p, events.Event{Kind: events.ProcessExited, Text: text, Exited: &events.Exited{Code: code}})
+			a.spareFailed(text)
+			return
+		}
 		a.fail(verdict{code: code, text: text})
 		return
 	}

@@ -177,8 +177,12 @@ func (a *Agent) refugeAmong(free []*process, p *process, r int) (*process, store
 		return free[0], all[0], errApart
 	}
 	a.refill()
-	if a.awaited(p) {
+	how, none := a.sparesFail()
+	switch {
+	case a.awaited(p), how != "" && !none:
 		return nil, stored{}, nil
+	case none:
+		return nil, stored{}, fmt.Errorf("there is no spare process left for it, and none can be started: %s", how)
 	}
 	return nil, stored{}, errors.New("there is no spare process left for it (--spares)")
 }

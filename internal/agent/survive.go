@@ -30,7 +30,8 @@ type survival struct {
 
 	stored      map[int][]stored // by rank: where snapshots of it are
 	covered     map[int]version  // by rank: what others have forgotten what it had before
-	copied      bool             // processes were told to wait until their snapshots are covered
+	failures    failures
+	copied      bool // processes were told to wait until their snapshots are covered
 	stranded    []stranded
 	settling    map[int]uint32 // by rank: the epoch in which it was recovered, until it goes on
 	wanted      map[int]wish   // by rank: where it is to go on, as the policy has decided
@@ -174,6 +175,9 @@ func (a *Agent) awaited(p *process) bool {
 // need one. While ranks are recovered, for whom there are enough, it does not: to start a process takes
 // a core for as long as a recovery.
 func (a *Agent) refill() {
+	if time.Now().Before(a.survival.failures.until) {
+		return
+	}
 	spares, want := 0, a.job.Spares
 	need := 0
 	for _, x := range a.survival.stranded {
@@ -208,8 +212,49 @@ func (a *Agent) refill() {
 		}
 		if err := h.place.spawn(p); err != nil {
 			a.forked(p, 0, err)
+			return
 		}
 	}
+}
+
+// failures is of spare processes that could not be started, or ended before they had joined.
+type failures struct {
+	row   int       // so many, one after the other
+	until time.Time // then the next is tried
+	how   string    // the last one
+}
+
+// After a spare process that failed the next is tried, and later after each in a row. Who needs one waits for
+// so many; then there is none.
+const (
+	refillPause    = 200 * time.Millisecond
+	refillSeldom   = 30 * time.Second
+	failuresInARow = 4
+)
+
+// spareFailed is told how a spare process failed, which the ranks do without.
+func (a *Agent) spareFailed(how string) {
+	f := &a.survival.failures
+	now := time.Now()
+	if now.Before(f.until) { // one that was tried with the last
+		return
+	}
+	if f.row++; f.row == 2 {
+		a.warn("no spare process can be started: %s; the job goes on without, and tries again", how)
+	}
+	pause := min(refillPause<<min(f.row-1, 10), refillSeldom)
+	f.how, f.until = how, now.Add(pause)
+	a.after(pause, func() {
+		a.refill()
+		a.goOn()
+	})
+	a.goOn()
+}
+
+// sparesFail is how the last spare process failed; none: so many did one after the other that there will be none.
+func (a *Agent) sparesFail() (how string, none bool) {
+	f := a.survival.failures
+	return f.how, f.row >= failuresInARow
 }
 
 // newSpare is one more process on h, which is still to be started.
@@ -254,6 +299,7 @@ func (a *Agent) joinLate(p *process) {
 	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
+	a.survival.failures = failures{}
 	for n := start.Epoch + 1; n <= a.survival.epoch; n++ {
 		if !a.survival.open(n) { // where the ranks are by it is in Start
 			p.send(control.Message{Place: &control.Place{Epoch: n}})
@@ -308,6 +354,8 @@ func (a *Agent) noSpare(from *process, host string) error {
 	switch {
 	case len(on) > 0:
 		return fmt.Errorf("there is no spare process on host %s, but on %s", host, strings.Join(on, ", "))
+	case a.survival.failures.how != "":
+		return fmt.Errorf("there is no spare process, and none can be started: %s", a.survival.failures.how)
 	case a.job.Spares > 0:
 		return errors.New("no spare process is free now: those that are used up are being started again, or start the job with more --spares")
 	}

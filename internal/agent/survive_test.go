@@ -519,6 +519,49 @@ func TestASpareThatNeverJoinsIsReplaced(t *testing.T) {
 	require.Contains(t, tr.errs.String(), "ended before it had joined the job")
 }
 
+// The program can no longer be started, or is another one. The ranks do without a spare process until it
+// can be again; one that needs it meanwhile ends the job, for which it is told why.
+func TestNoSpareCanBeStarted(t *testing.T) {
+	t.Parallel()
+	program := func(t *testing.T, j Job, to string) {
+		next := j.Programs[0].Path + ".next"
+		require.NoError(t, os.Symlink(to, next))
+		require.NoError(t, os.Rename(next, j.Programs[0].Path))
+	}
+	for name, c := range map[string]struct{ to, says string }{
+		"it is gone":    {"nowhere", "was not found"},
+		"it is another": {"/bin/true", "before it had joined the job"},
+	} {
+		without := func(t *testing.T) (tr *trial, self string) {
+			j, out, errs := jobOf(t, 2, "turns")
+			j.Spares, j.Options.Survive, j.Options.Snapshot = 1, "crashes", 20*time.Millisecond
+			self = j.Programs[0].Path
+			j.Programs[0].Path = filepath.Join(j.Runtime, "program")
+			program(t, j, self)
+			tr = begin(t, j, out, errs).saved()
+			program(t, j, c.to)
+			tr.in(func() { syscall.Kill(tr.processOf(0).pid, syscall.SIGKILL) })
+			errs.await(t, "no spare process can be started: ", 1)
+			require.Contains(t, errs.String(), c.says)
+			return tr, self
+		}
+		t.Run(name+" for a while", func(t *testing.T) {
+			tr, self := without(t)
+			require.ErrorContains(t, tr.moveRank(1), "none can be started: ")
+			program(t, tr.job, self)
+			tr.until(func() bool { return tr.spareFor(tr.processes[1], nil) != nil })
+			require.Equal(t, 1, strings.Count(tr.errs.String(), "no spare process can be started"))
+			tr.endsWell()
+		})
+		t.Run(name+", and a rank needs it", func(t *testing.T) {
+			tr, _ := without(t)
+			tr.in(func() { syscall.Kill(tr.processOf(1).pid, syscall.SIGKILL) })
+			require.Equal(t, 128+int(syscall.SIGKILL), tr.Wait())
+			require.Regexp(t, `rank 1 on host here was killed by signal 9.*; there is no spare process left for it, and none can be started: .*`+c.says, tr.errs.String())
+		})
+	}
+}
+
 // The only spare process awaits a rank which does not come to a safe point before
 // another rank has gone on, that has no spare process then.
 func TestASpareThatAwaitsARankIsNone(t *testing.T) {

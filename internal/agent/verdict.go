@@ -240,7 +240,7 @@ func (a *Agent) judge(p *process) {
 		a.recover(p)
 	case p.hello == nil && p.index >= a.first && a.toldStart && a.interrupts == 0:
 		a.detail("%s ended before it had joined the job: %s", p.who(), ending(st)) // its program is linked with mpiv: others of it have joined
-		a.after(refillPause, a.refill)
+		a.spareFailed(fmt.Sprintf("%s %s before it had joined the job%s", p.who(), ending(st), lastWords(p)))
 	case a.reports() && a.diedBefore(p):
 		a.declare(verdict{code: max(exitCode(p.status), 1), by: p, died: true, text: a.obituary(p)}, p)
 	case a.interrupts > 0:
@@ -280,9 +280,6 @@ func (a *Agent) judge(p *process) {
 // srunTime is how long before it is known that srun has ended the processes that it started
 // on other hosts may be known to be killed.
 const srunTime = 500 * time.Millisecond
-
-// refillPause is how long after a spare process that never joined another is started.
-const refillPause = 200 * time.Millisecond
 
 // mixed ends a job in which some processes have spoken and others have ended
 // without a word: those who have wait for those who never will. Once ranks have started
