@@ -34,6 +34,7 @@ type Viewer struct {
 	pass     control.Pass
 	identity *identity.Identity
 	seen     map[stdio]int64
+	unshown  error // why what the job prints cannot be shown
 
 	line atomic.Pointer[control.Conn[control.FromFront]] // to the head; nil: there is none
 
@@ -94,6 +95,9 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 	patience := quick(silence)
 	for last := time.Now(); ; {
 		code, ended, met := v.session(silence, patience)
+		if v.unshown != nil {
+			return code, fmt.Errorf("what job %s prints cannot be shown: %w; the job goes on, and mpivrun attach shows it", v.pass.Job, v.unshown)
+		}
 		if ended {
 			return code, nil
 		}
@@ -251,7 +255,9 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 		case err != nil:
 			return 0, false
 		case m.Text != nil:
-			v.show(*m.Text)
+			if v.unshown = v.show(*m.Text); v.unshown != nil {
+				return 1, true
+			}
 			from.Send(control.FromFront{Shown: &control.Shown{N: 1}})
 		case m.Voters != nil:
 			v.look(m.Voters.Voters)
@@ -278,12 +284,12 @@ func (v *Viewer) look(voters []control.Voter) {
 	v.pass.Voters = voters
 }
 
-// show shows what was not shown before.
-func (v *Viewer) show(t control.Text) {
+// show shows what was not shown before. Where nobody reads it that is no error.
+func (v *Viewer) show(t control.Text) error {
 	if t.End != 0 {
 		of := stdio{t.Process, t.Stderr}
 		if t.End <= v.seen[of] {
-			return
+			return nil
 		}
 		v.seen[of] = t.End
 	}
@@ -291,7 +297,10 @@ func (v *Viewer) show(t control.Text) {
 	if t.Stderr {
 		w = v.Stderr
 	}
-	w.Write(t.Data) // where that fails nobody reads, and the job goes on
+	if _, err := w.Write(t.Data); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return nil
 }
 
 // readInput reads what the job is to read.
@@ -348,7 +357,9 @@ func (v *Viewer) showRest(dir string, text []byte) (int, error) {
 	}
 	v.seen = map[stdio]int64{}
 	for _, t := range e.Texts {
-		v.show(t)
+		if err := v.show(t); err != nil {
+			return 1, fmt.Errorf("what the job has left cannot be shown: %w; it is kept, and mpivrun attach shows it", err)
+		}
 	}
 	return e.Code, os.RemoveAll(dir)
 }

@@ -254,9 +254,13 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	require.NoError(t, err)
 	dir, first := begun(t, j, orders)
 	first.Wait()
-	v := &Viewer{Stdout: out, Stderr: errs}
 	left := rundir.Left(j.Name)
 	require.Equal(t, dir+".ended", left)
+	full := &Viewer{Stdout: writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC }), Stderr: errs}
+	_, err = full.Attach(left)
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.ErrorContains(t, err, "it is kept")
+	v := &Viewer{Stdout: out, Stderr: errs}
 	c, err := v.Attach(left)
 	require.NoError(t, err)
 	require.Equal(t, 4, c)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -29,8 +30,9 @@ type stream struct {
 
 	end int64 // of what is passed, in all that the process has written; 0: not known. Guarded by screen.mu
 
-	left   atomic.Bool // the process has ended
-	broken atomic.Bool // w takes no more
+	left   atomic.Bool     // the process has ended
+	broken atomic.Bool     // w takes no more
+	lost   func(err error) // told why, unless nobody reads what w is given, or another head does; nil: nobody is
 
 	scratch []byte // guarded by screen.mu
 }
@@ -92,6 +94,14 @@ func (s *stream) passUpTo(p []byte, end int64) error {
 	return err
 }
 
+// breaks notes that w takes no more.
+func (s *stream) breaks(err error) {
+	s.broken.Store(true)
+	if s.lost != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, errNotKept) {
+		s.lost(err)
+	}
+}
+
 // Pump passes on what r gives until it ends, and closes r. When the output
 // cannot be written the program learns of it as from any closed pipe.
 func (s *stream) Pump(r *os.File) {
@@ -120,8 +130,8 @@ func (s *stream) Pump(r *os.File) {
 		if err != nil || cut == 0 && len(buf) >= pieceBytes {
 			cut = len(buf)
 		}
-		if s.pass(buf[:cut]) != nil {
-			s.broken.Store(true)
+		if err := s.pass(buf[:cut]); err != nil {
+			s.breaks(err)
 			return
 		}
 		buf = buf[:copy(buf, buf[cut:])]

@@ -256,3 +256,25 @@ func BenchmarkOutput(b *testing.B) {
 		})
 	}
 }
+
+// What a job prints cannot be written, as the disk is full: it ends, and says so, however its ranks take it.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"they end well":    "echo hi",
+		"they are killed":  "while echo hi; do :; done",
+		"they do not mind": "trap '' PIPE; echo hi; sleep 60",
+	} {
+		t.Run(name, func(t *testing.T) {
+			full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+			require.NoError(t, err)
+			defer full.Close()
+			j, _, errs := jobOf(t, 2, "turns")
+			j.Stdout, j.Programs = full, []Program{{Ranks: 2, Path: "sh", Args: []string{"-c", script}}}
+			a, err := Start(j)
+			require.NoError(t, err)
+			require.Equal(t, 1, a.Wait())
+			require.Regexp(t, `^mpivrun: the output of rank \d cannot be written: write /dev/full: no space left on device\n`, errs.String())
+		})
+	}
+}

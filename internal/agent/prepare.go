@@ -107,6 +107,7 @@ func (a *Agent) outputOf(p *process, screens [2]*screen) error {
 	for i, w := range []any{a.job.Stdout, a.job.Stderr} {
 		name := [2]string{"stdout", "stderr"}[i]
 		s := &stream{screen: screens[i], stamped: a.job.Timestamp, prompt: p.reads}
+		s.lost = func(err error) { a.post(func() { a.outputLost(p, err) }) }
 		if a.job.Tag {
 			s.tag = "[" + p.label() + "]<" + name + ">: "
 		}

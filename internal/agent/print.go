@@ -103,7 +103,7 @@ func (w *printer) print(x printed) {
 		case errors.Is(err, errNotKept):
 			return // its agent sends it to the next head
 		case err != nil:
-			s.broken.Store(true)
+			s.breaks(err)
 		}
 	}
 	w.took(x)

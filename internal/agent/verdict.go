@@ -296,6 +296,11 @@ func (a *Agent) mixed() {
 	}
 }
 
+// outputLost ends the job: what p prints cannot be written, as a disk is full, say.
+func (a *Agent) outputLost(p *process, err error) {
+	a.fail(verdict{code: 1, text: fmt.Sprintf("the output of %s cannot be written: %v", p.who(), err)})
+}
+
 // unread is true if who read the job's output has stopped.
 func (p *process) unread() bool {
 	return slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
