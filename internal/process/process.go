@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -198,11 +197,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		cfg.Processes = append(cfg.Processes, ranks)
 		addrs[i] = p.reach(q)
 	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		// One more than the ranks that compute: with every P busy, nothing
-		// would look at the network for milliseconds (golang/go#51651).
-		runtime.GOMAXPROCS(min(max(len(own.Ranks), 1), own.Cores) + 1)
-	}
+	setProcs(own, s.Processes[:s.Ranked])
 	p.networks = networks
 	if cfg.Replay {
 		p.spill = spill.New(os.TempDir(), cmp.Or(p.options.LogDisk, logDisk), func(err error) {

@@ -60,10 +60,11 @@ func ours(dir string) error {
 }
 
 // A Dir is the directory of one running job. It is locked until Remove, or until the process
-// ends that has made it.
+// ends that has made it: a file in it, and the directory itself, which keeps away who removes
+// what is old in a directory for temporary files (tmpfiles.d).
 type Dir struct {
-	Path string
-	lock *os.File // nil once it is removed
+	Path  string
+	locks []*os.File // nil once it is removed
 }
 
 // Make makes the directory for a job called name in dir, such as Root, or for name-2,
@@ -103,14 +104,21 @@ func Make(dir, name string) (*Dir, error) {
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
-		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err = flock(lock)
 	}
 	if err != nil {
 		os.RemoveAll(path)
 		return nil, fmt.Errorf("lock the job's directory: %w", err)
 	}
-	return &Dir{path, lock}, nil
+	d := &Dir{path, []*os.File{lock}}
+	if whole, err := os.Open(path); err == nil {
+		d.locks = append(d.locks, whole)
+		_ = flock(whole) // there are file systems where directories cannot be
+	}
+	return d, nil
 }
+
+func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // Belongs notes that the job began elsewhere, as name.
 func (d *Dir) Belongs(name string) error {
@@ -122,12 +130,14 @@ func (d *Dir) Name() string { return filepath.Base(d.Path) }
 
 // Remove removes it; twice is harmless.
 func (d *Dir) Remove() {
-	if d.lock == nil {
+	if d.locks == nil {
 		return
 	}
 	os.RemoveAll(d.Path)
-	d.lock.Close()
-	d.lock = nil
+	for _, f := range d.locks {
+		f.Close()
+	}
+	d.locks = nil
 }
 
 // lockRoot keeps others from making or removing jobs in dir until unlock.
@@ -173,13 +183,20 @@ func clean(dir string) (alive []string) {
 	return alive
 }
 
+// abandoned tells whether nobody holds the locks of a job's directory. Somebody may have removed the file.
 func abandoned(path string) bool {
+	if whole, err := os.Open(path); err == nil {
+		defer whole.Close()
+		if flock(whole) == syscall.EWOULDBLOCK {
+			return false
+		}
+	}
 	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
 	if err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	return flock(f) == nil
 }
 
 // CleanName makes name fit for a directory and a command line.

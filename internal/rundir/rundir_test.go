@@ -2,6 +2,7 @@ package rundir
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,7 +26,10 @@ func TestJobsOfDeadAgentsAreRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "job-2"), second.Path, "a name that is taken gets a number")
 
-	second.lock.Close() // as when its agent is killed
+	require.NoError(t, os.Remove(filepath.Join(alive.Path, lockName))) // as by who cleans up
+	for _, f := range second.locks {
+		f.Close() // as when its agent is killed
+	}
 	jobs, err := JobsIn(dir)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
@@ -36,6 +40,31 @@ func TestJobsOfDeadAgentsAreRemoved(t *testing.T) {
 	jobs, err = JobsIn(dir)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
+}
+
+// Who removes what is old leaves the directory of a job alone while its agent lives.
+func TestTmpfilesLeavesJobsAlone(t *testing.T) {
+	clean, err := exec.LookPath("systemd-tmpfiles")
+	if err != nil {
+		t.Skip("it takes systemd-tmpfiles, of systemd")
+	}
+	dir := shortDir(t)
+	job, err := Make(filepath.Join(dir, "mpiv"), "job")
+	require.NoError(t, err)
+	old := time.Now().Add(-time.Hour)
+	state, stray := filepath.Join(job.Path, "state"), filepath.Join(dir, "stray")
+	for _, name := range []string{state, stray} {
+		require.NoError(t, os.WriteFile(name, nil, 0o600))
+		require.NoError(t, os.Chtimes(name, old, old))
+	}
+	config := filepath.Join(shortDir(t), "clean.conf")
+	require.NoError(t, os.WriteFile(config, []byte("d "+dir+" 0700 - - Am:1m\n"), 0o600))
+	out, err := exec.Command(clean, "--clean", config).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoFileExists(t, stray)
+	require.FileExists(t, state)
+	job.Remove()
+	require.NoDirExists(t, job.Path)
 }
 
 func TestTheRootIsOursAlone(t *testing.T) {
