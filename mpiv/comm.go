@@ -97,7 +97,7 @@ func worldOf(b *engine.Box, opt Options, life *process.Life) *Comm {
 		group: Group{self: b.Rank(), size: b.Engine().Size()}, state: &rankState{options: opt, life: life, left: make(chan struct{})}}
 	c.state.state = &State{c: c}
 	c.state.witness = newWitness(b)
-	c.state.prologue.comms = []*Comm{c}
+	c.state.prologue.comms, c.state.prologue.stays = []*Comm{c}, life == nil
 	if life != nil && life.From != nil {
 		c.state.state.err = c.state.recall(life.From.Extra)
 	}
@@ -181,6 +181,9 @@ func (c *Comm) Free() error {
 		c.state.prologue.late.Add(-1)
 	}
 	c.state.witness.leaves(c)
+	if !c.state.options.Check { // which names it in what it finds at the end
+		c.box.ForgetContext(c.context)
+	}
 	return nil
 }
 

@@ -431,3 +431,28 @@ func TestGoroutinesShareAComm(t *testing.T) {
 		return err
 	})
 }
+
+// A communicator that is freed leaves nothing behind.
+func TestWhatIsFreedIsForgotten(t *testing.T) {
+	runWorld(t, 3, func(ctx context.Context, c *Comm) error {
+		for range 10 {
+			d, err := Dup(ctx, c)
+			if err != nil {
+				return err
+			}
+			if name := c.box.ContextName(d.context); name != d.Name() {
+				return fmt.Errorf("its context is called %q", name)
+			}
+			if err := d.Free(); err != nil {
+				return err
+			}
+			if name := c.box.ContextName(d.context); name != "" {
+				return fmt.Errorf("when it is freed its context is called %q", name)
+			}
+		}
+		if p := &c.state.prologue; len(p.comms)+len(p.notes)+len(p.calls) > 1 { // the world
+			return fmt.Errorf("%d communicators and %d notes are kept for a rank that goes nowhere", len(p.comms), len(p.notes))
+		}
+		return nil
+	})
+}

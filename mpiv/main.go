@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
-	"strconv"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/process"
@@ -87,9 +85,4 @@ func exitCode(err error) int {
 		return ee.Code
 	}
 	return 1
-}
-
-// labelled runs f with the profiler label of a rank.
-func labelled(ctx context.Context, r topology.Rank, f func(ctx context.Context)) {
-	pprof.Do(ctx, pprof.Labels(process.Label, strconv.Itoa(int(r))), f)
 }

@@ -10,7 +10,8 @@ import (
 // the communicators that it made, and what was said to make them. When the rank goes
 // on elsewhere the same is done again from these notes, without a message.
 type prologue struct {
-	late atomic.Int32 // Comms made after Restore and not freed
+	late  atomic.Int32 // Comms made after Restore and not freed
+	stays bool         // the rank cannot go on elsewhere: nothing is noted. Set once
 
 	mu       sync.Mutex // guards what follows
 	comms    []*Comm    // the world and those made
@@ -45,7 +46,10 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 		return f()
 	}
 	p.mu.Lock()
-	key := p.keyLocked(noteKey{context: s.m.Context, number: s.m.Tag, what: what})
+	key := noteKey{context: s.m.Context, number: s.m.Tag, what: what}
+	if !p.stays {
+		key = p.keyLocked(key)
+	}
 	was, known := p.notes[key]
 	recalled := p.recalled
 	if !recalled {
@@ -65,7 +69,7 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	defer p.mu.Unlock()
 	p.sent += after - before
 	p.under--
-	if err == nil {
+	if err == nil && !p.stays {
 		if p.notes == nil {
 			p.notes = make(map[noteKey][]byte)
 		}
@@ -87,9 +91,12 @@ func (p *prologue) keyLocked(k noteKey) noteKey {
 
 // made notes a Comm that was made.
 func (rs *rankState) made(c *Comm) {
-	if rs.state.restored.Load() {
+	switch {
+	case rs.state.restored.Load():
 		rs.prologue.late.Add(1)
 		c.late = true
+		return
+	case rs.prologue.stays:
 		return
 	}
 	rs.prologue.mu.Lock()

@@ -89,7 +89,7 @@ func runRanks(ctx context.Context, lives <-chan *process.Life, opt Options, run 
 			}()
 			life.Record(&world.state.recorder)
 			life.Consult(world.state.state.barred)
-			labelled(ctx, life.Rank, func(ctx context.Context) { err = runRank(ctx, world, run) })
+			life.Labelled(ctx, func(ctx context.Context) { err = runRank(ctx, world, run) })
 			returned = true
 		}()
 	}

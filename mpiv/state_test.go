@@ -138,6 +138,7 @@ func goesOn(c *Comm, prologue func(world *Comm) error) (*Comm, error) {
 		return nil, err
 	}
 	world := worldOf(c.box, c.state.options, nil)
+	world.state.prologue.stays = false
 	if err := world.state.recall(noted); err != nil {
 		return nil, err
 	}
@@ -189,6 +190,7 @@ func TestWhatHasComeOfTheNextAgreementGoesOn(t *testing.T) {
 // TestGroupsOfOneTagGoOn: one is made after the other.
 func TestGroupsOfOneTagGoOn(t *testing.T) {
 	twoPlaces(t, func(ctx context.Context, world *Comm) error {
+		world.state.prologue.stays = false
 		var made [3]*Comm
 		prologue := func(world *Comm) error {
 			for i := range made {

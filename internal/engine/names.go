@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"maps"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,12 +18,18 @@ func (b *Box) ContextName(context uint32) string {
 func (b *Box) NameContext(context uint32, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	names := maps.Clone(b.names)
-	if names == nil {
-		names = make(map[uint32]string)
+	if b.names == nil {
+		b.names = make(map[uint32]string)
 	}
-	names[context], names[context+1] = name, name
-	b.names = names
+	b.names[context], b.names[context+1] = name, name
+}
+
+// ForgetContext takes the name away again.
+func (b *Box) ForgetContext(context uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.names, context)
+	delete(b.names, context+1)
 }
 
 // Quoted is a name that a program gave, for a line that people read: as it is, or in quotes if

@@ -2,6 +2,7 @@ package misuse
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -115,6 +116,38 @@ var lookalikes = []program{
 				return err
 			}
 			return <-sent
+		},
+	},
+	{
+		name: "ranks wait for a signal that ends their context", right: true, hint: true,
+		says: []string{`perhaps a deadlock in job wrong, which goes on`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			labels := pprof.WithLabels(context.Background(), pprof.Labels())
+			pprof.SetGoroutineLabels(labels) // as package main has them
+			told, stop := signal.NotifyContext(ctx, syscall.SIGUSR1)
+			pprof.SetGoroutineLabels(ctx)
+			defer stop()
+			fmt.Printf("waker %d\n", os.Getpid())
+			if _, err := mpiv.Recv(told, world, make([]int, 1), 1-world.Rank(), 0); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("no signal came: %w", err)
+			}
+			return nil
+		},
+	},
+	{
+		name: "a world within a rank computes", right: true,
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			if world.Rank() == 1 {
+				begun := time.Now()
+				if err := mpiv.Run(ctx, 2, mpiv.Options{}, func(context.Context, *mpiv.Comm) error {
+					for time.Since(begun) < 1500*time.Millisecond {
+					}
+					return nil
+				}); err != nil {
+					return err
+				}
+			}
+			return mpiv.Barrier(ctx, world)
 		},
 	},
 	{

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"hash/fnv"
 	"regexp"
 	"runtime"
@@ -18,6 +19,16 @@ import (
 // start, with the rank as its value. It is how a report tells a rank whose
 // goroutines all wait from one that computes.
 const Label = "mpiv-rank"
+
+// Labelled runs f with the Label of the rank. In a world within the program (mpiv.Run) there is no
+// process to report of it: its goroutines are of the rank that has made it, if one has.
+func (l *Life) Labelled(ctx context.Context, f func(ctx context.Context)) {
+	if l.p == nil {
+		f(ctx)
+		return
+	}
+	pprof.Do(ctx, pprof.Labels(Label, strconv.Itoa(int(l.Rank))), f)
+}
 
 // ofLibrary is the Label's value for the library's own goroutines: those of the networks that it uses
 // are like a program's to look at.
@@ -192,7 +203,7 @@ func accepts(f runtime.Frame) bool { return f.Function == "internal/poll.(*FD).A
 // whereOf is the line of the program, and not of what Go has for waiting, in which a goroutine is.
 func whereOf(frames []runtime.Frame) string {
 	for _, f := range frames {
-		below := slices.ContainsFunc([]string{"time.", "net.", "net/"}, func(of string) bool { return strings.HasPrefix(f.Function, of) })
+		below := slices.ContainsFunc([]string{"time.", "net.", "net/", "os/signal."}, func(of string) bool { return strings.HasPrefix(f.Function, of) })
 		if !below && !callsite.Ours(f.Function, f.File) {
 			return callsite.Line(f)
 		}
@@ -215,5 +226,5 @@ func serves(frames []runtime.Frame) bool {
 	if began == "runtime.goexit" && len(frames) > 1 {
 		began = frames[len(frames)-2].Function
 	}
-	return slices.ContainsFunc([]string{"os/signal.", "runtime/pprof.", "runtime/trace."}, func(of string) bool { return strings.HasPrefix(began, of) })
+	return slices.ContainsFunc([]string{"os/signal.loop", "runtime/pprof.", "runtime/trace."}, func(of string) bool { return strings.HasPrefix(began, of) })
 }
