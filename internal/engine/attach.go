@@ -114,6 +114,7 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	l.generation = generation
 	l.conn, l.stable = conn, conn.Stable()
 	l.puller, _ = conn.(transport.Puller)
+	l.barred = false
 	if lender, ok := conn.(transport.Lender); ok && lender.Lends() {
 		l.lender = lender
 	}

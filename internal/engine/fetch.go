@@ -114,9 +114,17 @@ func (l *link) startPull(o *op, ticket transport.Ticket) {
 }
 
 // pullFailed: where the log has the message, it is fetched from whom it is offered
-// by next; the peer may have died.
+// by next; the peer may have died. Where its memory may not be read any more it sends the body.
 func (l *link) pullFailed(id uint32, err error) {
 	o := l.pulls[id]
+	if errors.Is(err, transport.ErrBarred) {
+		l.barred = true
+		l.endPull(id)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.bring(o, wire.Envelope{}, false)
+		return
+	}
 	if !l.replay && l.e.cfg.Lost == nil && !errors.Is(err, transport.ErrBroken) {
 		l.refuse(fmt.Errorf("pull %d bytes of rank %d: %w", o.want, o.status.Source, err))
 		return

@@ -89,6 +89,7 @@ type link struct {
 	lagged     uint32        // the newest map heard of here when Behind was told of the peer
 	departs    []wire.Header // Departs of ranks that the peer wants to let go, when what is half sent to them has been
 	retracts   []wire.Header // of messages to ranks that do again what they did before
+	barred     bool          // the peer's memory may not be read any more
 	pulls      []*op         // under way, by id
 	freePulls  []uint32
 	bad        error          // what the peer did that cannot be

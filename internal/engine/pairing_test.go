@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,73 @@ func TestMessagesUnderWayChangeOverToSharedMemory(t *testing.T) {
 			require.Equal(t, pattern(n, i), into[i])
 		}
 		p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
+	}
+}
+
+// barring is an end of memory that is shared, until it may not be read any more.
+type barring struct {
+	*mem.SharedConn
+	barred *bool
+	later  bool // that comes out when it is polled
+	failed []uint64
+}
+
+func (c *barring) Pull(t transport.Ticket, into []byte, id uint64) error {
+	err := fmt.Errorf("it is not yours: %w", transport.ErrBarred)
+	switch {
+	case *c.barred && c.later:
+		clear(into) // a part has come
+		c.failed = append(c.failed, id)
+		return nil
+	case *c.barred:
+		return err
+	}
+	return c.SharedConn.Pull(t, into, id)
+}
+
+func (c *barring) Poll(in transport.Receiver) (moved bool, err error) {
+	for _, id := range c.failed {
+		in.Pulled(id, transport.ErrBarred)
+	}
+	moved, c.failed = len(c.failed) > 0, nil
+	m, err := c.SharedConn.Poll(in)
+	return moved || m, err
+}
+
+// A process gives up rights while messages are under way, so that its memory may not be read any more: their
+// bodies are sent, at every level.
+func TestBodiesAreSentWhereMemoryMayNotBeReadAnyMore(t *testing.T) {
+	for _, cfg := range []engine.Config{{}, {Keep: true}, {Keep: true, Replay: true}} {
+		for _, later := range []bool{false, true} {
+			t.Run(fmt.Sprintf("keep %v, replay %v, later %v", cfg.Keep, cfg.Replay, later), func(t *testing.T) {
+				p := newPairing(t, cfg)
+				there, here := p.network.SharedPipe("mem:0", "mem:1")
+				barred := false
+				p.connectBy(&barring{SharedConn: there, barred: &barred, later: later}, here)
+				from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+				const n, messages = 300_000, 5
+				var sent, received [messages]engine.Request
+				var into [messages][]byte
+				for i := range messages {
+					sent[i] = from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, i), engine.Standard)
+					if i == 1 {
+						p.until(func() bool { _, there := to.Iprobe(engine.Match{Peer: 0, Tag: 5}); return there })
+					}
+				}
+				for i := range messages {
+					barred = i > 0
+					into[i] = make([]byte, n)
+					received[i] = to.Irecv(engine.Match{Peer: 0, Tag: 5}, into[i])
+					p.until(received[i].Finished)
+					p.until(sent[i].Finished)
+					_, err := received[i].Wait(t.Context(), recv)
+					require.NoError(t, err)
+					_, err = sent[i].Wait(t.Context(), send)
+					require.NoError(t, err)
+					require.Equal(t, pattern(n, i), into[i])
+				}
+			})
+		}
 	}
 }
 

@@ -391,6 +391,7 @@ func (l *link) arrivedOffer(in *incoming) {
 		l.refuse(err)
 		return
 	}
+	env.Fetch = env.Fetch && !l.barred
 	b := s.box
 	if h.Seq <= s.got {
 		l.compare(s, h, env.Sum)

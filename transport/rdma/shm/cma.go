@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpiv/mpiv/transport"
 )
 
 // together is how many reads one call copies at the most, and togetherBytes how much: of 16 KiB each
@@ -43,6 +45,9 @@ func (p *peerMemory) copy(call uintptr, here []byte, there uint64) error {
 		n, errno := p.call(call, 1)
 		if errno == unix.EINTR {
 			continue
+		}
+		if errno == unix.EPERM { // one of the two has given up rights since the handshake
+			return fmt.Errorf("copy %d bytes of process %d's memory: %w: %w", len(here), p.pid, transport.ErrBarred, errno)
 		}
 		if errno != 0 {
 			return fmt.Errorf("copy %d bytes of process %d's memory: %w", len(here), p.pid, errno)
