@@ -122,3 +122,43 @@ func (s *scraps) free() int {
 	defer s.mu.Unlock()
 	return s.left
 }
+
+// A rank of the same process is asked for snapshots as one elsewhere is, and what they cover is kept no longer.
+func TestRanksOfAProcessAreAskedForSnapshots(t *testing.T) {
+	const log, step, size = 1 << 20, 256 << 10, 4000
+	type ask struct {
+		of, from topology.Rank
+		bytes    int
+	}
+	var asked []ask
+	cfg := engine.Config{Keep: true, Replay: true, LogBytes: log, SaveBytes: step, Save: func(of, from topology.Rank, bytes int) {
+		asked = append(asked, ask{of, from, bytes})
+	}}
+	w := newWorld(t, cfg, 2)
+	a, b := w.boxes[0], w.boxes[1]
+	pass := func(bytes int) {
+		for range bytes / size {
+			require.NoError(t, b.Send(t.Context(), send, engine.Match{Peer: 0}, make([]byte, size), engine.Standard))
+			_, err := a.Recv(t.Context(), recv, engine.Match{Peer: 1}, make([]byte, size))
+			require.NoError(t, err)
+		}
+	}
+	for range 3 {
+		asked = nil
+		pass(step)
+		require.Empty(t, asked)
+		pass(2*log - step/2)
+		require.Len(t, asked, 3+5)
+		for i, x := range asked {
+			require.Equal(t, ask{0, 1, x.bytes}, x)
+			if i < 3 {
+				require.InDelta(t, (i+1)*step, x.bytes, 2*size)
+			} else {
+				require.Zero(t, x.bytes, "the log is full")
+			}
+		}
+		_, covers, err := a.Capture()
+		require.NoError(t, err)
+		a.Covered(covers)
+	}
+}

@@ -24,6 +24,7 @@ type stream struct {
 	acked      uint64 // all to this number are stable
 	head, tail *entry // those that are not, in order, linked by snext;
 	past       past   //   but for those that are records
+	saveAt     int    // bytes of past at which a snapshot is asked for, of a peer in this process
 
 	got   uint64         // number of the last message from the peer
 	sums  sums           // of the last messages from the peer, at level "crashes"
