@@ -51,7 +51,9 @@ var (
 	ErrFull    = errors.New("path is full") // of Send: not now
 	ErrTooLong = errors.New("body longer than the connection takes")
 	ErrBroken  = errors.New("connection is broken") // the peer closed it, died, or sent what cannot be
-	ErrBarred  = errors.New("this process may not read the peer's memory") // of Pull: not any more; the body has to be sent
+
+	// ErrBarred is of Pull: the memory cannot be read any more. The body has to be sent.
+	ErrBarred = errors.New("this process may not read the peer's memory")
 )
 
 // A Message is a header of HeaderLen bytes and a body of any length up to the

@@ -79,6 +79,17 @@ func (p *pairing) until(so func() bool) {
 	p.Fatal("nothing has come of it in 1000 steps")
 }
 
+// passed has both go on until a message has passed.
+func (p *pairing) passed(sent, received engine.Request) {
+	p.Helper()
+	p.until(received.Finished)
+	p.until(sent.Finished)
+	_, err := received.Wait(p.Context(), recv)
+	require.NoError(p, err)
+	_, err = sent.Wait(p.Context(), send)
+	require.NoError(p, err)
+}
+
 // What was sent and not acknowledged when two processes go over to memory that they share,
 // where nothing is acknowledged, is sent again, and its buffer is the program's when it is there.
 func TestMessagesUnderWayChangeOverToSharedMemory(t *testing.T) {
@@ -99,12 +110,7 @@ func TestMessagesUnderWayChangeOverToSharedMemory(t *testing.T) {
 			received[i] = to.Irecv(engine.Match{Peer: 0, Tag: 5}, into[i])
 		}
 		for i := range messages {
-			p.until(received[i].Finished)
-			p.until(sent[i].Finished)
-			_, err := received[i].Wait(t.Context(), recv)
-			require.NoError(t, err)
-			_, err = sent[i].Wait(t.Context(), send)
-			require.NoError(t, err)
+			p.passed(sent[i], received[i])
 			require.Equal(t, pattern(n, i), into[i])
 		}
 		p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
@@ -165,12 +171,7 @@ func TestBodiesAreSentWhereMemoryMayNotBeReadAnyMore(t *testing.T) {
 					barred = i > 0
 					into[i] = make([]byte, n)
 					received[i] = to.Irecv(engine.Match{Peer: 0, Tag: 5}, into[i])
-					p.until(received[i].Finished)
-					p.until(sent[i].Finished)
-					_, err := received[i].Wait(t.Context(), recv)
-					require.NoError(t, err)
-					_, err = sent[i].Wait(t.Context(), send)
-					require.NoError(t, err)
+					p.passed(sent[i], received[i])
 					require.Equal(t, pattern(n, i), into[i])
 				}
 			})

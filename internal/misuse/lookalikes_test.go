@@ -14,6 +14,29 @@ import (
 	"github.com/mpiv/mpiv/mpiv"
 )
 
+// freedBy is two ranks of which each waits for a message of the other, which a goroutine of that sends
+// once free has returned.
+func freedBy(free func()) func(ctx context.Context, world *mpiv.Comm) error {
+	return func(ctx context.Context, world *mpiv.Comm) error {
+		other := 1 - world.Rank()
+		sent := make(chan error, 1)
+		go func() {
+			free()
+			sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
+		}()
+		if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
+			return err
+		}
+		return <-sent
+	}
+}
+
+// computes is for longer than a deadlock is suspected after.
+func computes() {
+	for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
+	}
+}
+
 // lookalikes is programs that are right and must be left alone.
 var lookalikes = []program{
 	{
@@ -37,93 +60,41 @@ var lookalikes = []program{
 	},
 	{
 		name: "a goroutine of a rank that waits still computes", right: true,
-		run: func(ctx context.Context, world *mpiv.Comm) error {
-			other := 1 - world.Rank()
-			sent := make(chan error, 1)
-			go func() {
-				for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
-				}
-				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
-			}()
-			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
-				return err
-			}
-			return <-sent
-		},
-	},
-	{
-		name: "a goroutine that has no rank's label still computes", right: true,
-		run: func(ctx context.Context, world *mpiv.Comm) error {
-			other := 1 - world.Rank()
-			sent := make(chan error, 1)
-			go func() {
-				pprof.SetGoroutineLabels(context.Background()) // as one that package main has started has it
-				for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
-				}
-				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
-			}()
-			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
-				return err
-			}
-			return <-sent
-		},
-	},
-	{
-		name: "a goroutine that has no rank's label is woken by a timer", right: true, hint: true,
-		run: func(ctx context.Context, world *mpiv.Comm) error {
-			other := 1 - world.Rank()
-			sent := make(chan error, 1)
-			go func() {
-				pprof.SetGoroutineLabels(context.Background())
-				<-time.After(1500 * time.Millisecond)
-				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
-			}()
-			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
-				return err
-			}
-			return <-sent
-		},
+		run: freedBy(computes),
 	},
 	{
 		name: "a goroutine of a rank that waits is woken by a timer", right: true, hint: true,
-		run: func(ctx context.Context, world *mpiv.Comm) error {
-			other := 1 - world.Rank()
-			sent := make(chan error, 1)
-			go func() {
-				<-time.After(1500 * time.Millisecond) // sooner or later than it is suspected
-				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
-			}()
-			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
-				return err
-			}
-			return <-sent
-		},
+		run: freedBy(func() { <-time.After(1500 * time.Millisecond) }), // sooner or later than it is suspected
 	},
 	{
 		name: "a goroutine of a rank that waits is woken by a signal", right: true, hint: true,
 		says: []string{`perhaps a deadlock in job wrong, which goes on`, `rank 0 waits in a channel receive \(<signal>\) for another goroutine or a timer`},
-		run: func(ctx context.Context, world *mpiv.Comm) error {
-			other := 1 - world.Rank()
+		run: freedBy(func() {
 			told := make(chan os.Signal, 1)
 			signal.Notify(told, syscall.SIGUSR1)
 			fmt.Printf("waker %d\n", os.Getpid())
-			sent := make(chan error, 1)
-			go func() {
-				<-told // is signal
-				sent <- mpiv.Send(ctx, world, []int{1}, other, 0)
-			}()
-			if _, err := mpiv.Recv(ctx, world, make([]int, 1), other, 0); err != nil {
-				return err
-			}
-			return <-sent
-		},
+			<-told // is signal
+		}),
+	},
+	{
+		name: "a goroutine that has no rank's label still computes", right: true,
+		run: freedBy(func() {
+			pprof.SetGoroutineLabels(context.Background()) // as one that package main has started has it
+			computes()
+		}),
+	},
+	{
+		name: "a goroutine that has no rank's label is woken by a timer", right: true, hint: true,
+		run: freedBy(func() {
+			pprof.SetGoroutineLabels(context.Background())
+			<-time.After(1500 * time.Millisecond)
+		}),
 	},
 	{
 		name: "ranks wait for a signal that ends their context", right: true, hint: true,
 		says: []string{`perhaps a deadlock in job wrong, which goes on`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {
-			labels := pprof.WithLabels(context.Background(), pprof.Labels())
-			pprof.SetGoroutineLabels(labels) // as package main has them
+			pprof.SetGoroutineLabels(context.Background()) // as package main has them
 			told, stop := signal.NotifyContext(ctx, syscall.SIGUSR1)
 			pprof.SetGoroutineLabels(ctx)
 			defer stop()
@@ -138,10 +109,8 @@ var lookalikes = []program{
 		name: "a world within a rank computes", right: true,
 		run: func(ctx context.Context, world *mpiv.Comm) error {
 			if world.Rank() == 1 {
-				begun := time.Now()
 				if err := mpiv.Run(ctx, 2, mpiv.Options{}, func(context.Context, *mpiv.Comm) error {
-					for time.Since(begun) < 1500*time.Millisecond {
-					}
+					computes()
 					return nil
 				}); err != nil {
 					return err
