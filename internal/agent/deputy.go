@@ -434,16 +434,22 @@ func (d *deputy) pass(q json.RawMessage, late <-chan time.Time) (text []byte, er
 		return nil, ErrNoHead
 	}
 	d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
+	var answered bool
 	select {
-	case text, ok := <-reply:
-		if !ok {
-			return nil, errHeadLost
-		}
-		return text, nil
+	case text, answered = <-reply:
 	case <-d.over:
+		select {
+		case text, answered = <-reply: // the last that the head said
+		default:
+			return nil, errNoAnswer
+		}
 	case <-late:
+		return nil, errNoAnswer
 	}
-	return nil, errNoAnswer
+	if !answered {
+		return nil, errHeadLost
+	}
+	return text, nil
 }
 
 // expect is where the answer to a question of that id will come. It is closed if the

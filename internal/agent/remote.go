@@ -364,16 +364,27 @@ func (r *remote) ask(x control.Exchange) {
 		q.Op = ""
 	}
 	reply := make(chan Answer, 1)
-	r.a.post(func() { r.a.answer(q, reply) })
-	r.a.head.wg.Go(func() {
-		defer r.asking.Add(-1)
+	tell := func(ans Answer) {
+		text, _ := json.Marshal(ans)
+		r.tell(control.ToAgent{Answer: &control.Exchange{ID: x.ID, Text: text}})
+		r.asking.Add(-1)
+	}
+	r.a.post(func() {
+		r.a.answer(q, reply)
 		select {
-		case ans := <-reply:
-			text, _ := json.Marshal(ans)
-			r.tell(control.ToAgent{Answer: &control.Exchange{ID: x.ID, Text: text}})
-		case <-r.over:
-		case <-r.a.done:
+		case ans := <-reply: // at once, as what was asked may end the job
+			tell(ans)
+			return
+		default:
 		}
+		r.a.head.wg.Go(func() {
+			select {
+			case ans := <-reply:
+				tell(ans)
+			case <-r.over:
+			case <-r.a.done:
+			}
+		})
 	})
 }
 

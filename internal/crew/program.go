@@ -20,10 +20,21 @@ type Program struct {
 	Dir  string   // working directory. Empty means this operating-system process's.
 }
 
+// noDir is why p cannot work in its directory; nil: it may.
+func (p Program) noDir() error {
+	what := "does not exist"
+	if p.Dir == "" || isDir(p.Dir) {
+		return nil
+	} else if _, err := os.Stat(p.Dir); err == nil {
+		what = "is not a directory"
+	}
+	return &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("working directory %s %s", p.Dir, what)}
+}
+
 // Find is the file to execute for p on this host, an absolute path. The error is an [*exit.Error].
 func (p Program) Find() (file string, err error) {
-	if p.Dir != "" && !isDir(p.Dir) {
-		return "", &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("working directory %s does not exist", p.Dir)}
+	if err := p.noDir(); err != nil {
+		return "", err
 	}
 	search := valueOf(p.Env, "PATH")
 	if search == "" {
@@ -114,8 +125,8 @@ func startError(prog Program, err error) error {
 		return isSource(prog.Path)
 	case errors.Is(err, syscall.ENOEXEC):
 		return &exit.Error{Code: exit.NotExecutable, Err: fmt.Errorf("program %q is not a binary for this machine, nor a script with #! and an interpreter in its first line", prog.Path)}
-	case errors.Is(err, syscall.ENOENT) && prog.Dir != "" && !isDir(prog.Dir):
-		return &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("working directory %s does not exist", prog.Dir)}
+	case errors.Is(err, syscall.ENOENT) && prog.noDir() != nil:
+		return prog.noDir()
 	case errors.Is(err, syscall.ENOENT):
 		return &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("program %q: the interpreter or loader that it names does not exist", prog.Path)}
 	case errors.Is(err, syscall.EACCES):

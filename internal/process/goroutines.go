@@ -125,13 +125,14 @@ func (a *activity) addStranger(n int, id string, frames []runtime.Frame) {
 	switch op, _ := parkedIn(frames); {
 	case inCall(frames):
 		a.calls += n
-	case !slices.ContainsFunc(frames, own) || slices.ContainsFunc(frames, library):
+	case !slices.ContainsFunc(frames, own):
+	case !atRest(frames):
+		a.busy += n
+	case slices.ContainsFunc(frames, library):
 	case op != "":
 		a.park(id, op, control.NeedEvent, frames)
-	case atRest(frames):
-		a.park(id, "a system call or a sleep", control.NeedEvent, frames)
 	default:
-		a.busy += n
+		a.park(id, "a system call or a sleep", control.NeedEvent, frames)
 	}
 }
 
