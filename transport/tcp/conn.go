@@ -28,7 +28,9 @@ const (
 )
 
 // Reading an empty socket costs as much as a tenth of a message's way. So after
-// bulkQuiet polls without bulk its lane is read in every bulkEvery'th only.
+// bulkQuiet polls without bulk its lane is read in every bulkEvery'th only. To ask poll(2) or
+// epoll first whether there is something, which takes no lock of the socket, makes that way longer:
+// 8 bytes between two hosts of a lab took 7.8 µs instead of 6.6, and 4 KiB 9.2 instead of 7.3.
 const (
 	bulkQuiet = 256
 	bulkEvery = 4
