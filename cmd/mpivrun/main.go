@@ -192,9 +192,16 @@ func launch(args []string, stdout, stderr *os.File) int {
 	}
 	ended := make(chan int)
 	go func() { ended <- a.Wait() }()
+	interrupts := 0
 	for {
 		select {
 		case s := <-signals:
+			if s == syscall.SIGINT || s == syscall.SIGTERM {
+				interrupts++
+			}
+			if interrupts > 2 { // who does not read the output would hold this up for ever
+				return exit.Signal + int(s.(syscall.Signal))
+			}
 			a.Signal(s.(syscall.Signal))
 		case <-children:
 			a.Bury()

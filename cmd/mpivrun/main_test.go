@@ -232,6 +232,29 @@ func TestReaderThatGoesAway(t *testing.T) {
 	require.Empty(t, errs.String())
 }
 
+// Who reads the output has stopped without going away. The third signal ends what waits for that.
+func TestReaderThatStops(t *testing.T) {
+	c := mpivrun(t, "-n", "2", "sh", "-c", "echo ready; exec yes")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	c.Stdout = w
+	require.NoError(t, c.Start())
+	w.Close()
+	_, err = r.Read(make([]byte, 1))
+	require.NoError(t, err)
+	for range 3 {
+		time.Sleep(300 * time.Millisecond) // until the pipe is full, and so that none is lost
+		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+	}
+	c.Wait()
+	require.Equal(t, 143, c.ProcessState.ExitCode())
+	require.Eventually(t, func() bool {
+		_, out, _ := result(t, mpivrun(t, "ps", "--json"))
+		return out == "[]\n"
+	}, 20*time.Second, 100*time.Millisecond)
+}
+
 func TestLookingAtARunningJob(t *testing.T) {
 	c := mpivrun(t, "-n", "2", "sh", "-c", "echo $$; exec sleep 60")
 	running(t, c, 2)

@@ -81,7 +81,7 @@ func (a *Agent) forked(p *process, pid int, err error) {
 		if p.index >= a.first && a.toldStart { // the job has its ranks
 			p.exited = true
 			a.emitOf(p, events.Event{Kind: events.ProcessExited, Text: text, Exited: &events.Exited{Code: code}})
-			a.spareFailed(text)
+			a.spareFailed(p, text)
 			return
 		}
 		a.fail(verdict{code: code, text: text})

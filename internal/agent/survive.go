@@ -178,6 +178,12 @@ func (a *Agent) refill() {
 	if time.Now().Before(a.survival.failures.until) {
 		return
 	}
+	fewer := func(h, than *host) bool {
+		if failed := a.survival.failures.on; h == failed || than == failed {
+			return than == failed // another may be able to
+		}
+		return a.sparesOn(h) < a.sparesOn(than)
+	}
 	spares, want := 0, a.job.Spares
 	need := 0
 	for _, x := range a.survival.stranded {
@@ -198,7 +204,7 @@ func (a *Agent) refill() {
 	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning && a.interrupts == 0; spares++ {
 		var h *host
 		for _, other := range a.hosts {
-			if other.able() && (h == nil || a.sparesOn(other) < a.sparesOn(h)) {
+			if other.able() && (h == nil || fewer(other, h)) {
 				h = other
 			}
 		}
@@ -222,6 +228,7 @@ type failures struct {
 	row   int       // so many, one after the other
 	until time.Time // then the next is tried
 	how   string    // the last one
+	on    *host
 }
 
 // After a spare process that failed the next is tried, and later after each in a row. Who needs one waits for
@@ -232,8 +239,8 @@ const (
 	failuresInARow = 4
 )
 
-// spareFailed is told how a spare process failed, which the ranks do without.
-func (a *Agent) spareFailed(how string) {
+// spareFailed is told how the spare process p failed, which the ranks do without.
+func (a *Agent) spareFailed(p *process, how string) {
 	f := &a.survival.failures
 	now := time.Now()
 	if now.Before(f.until) { // one that was tried with the last
@@ -243,7 +250,7 @@ func (a *Agent) spareFailed(how string) {
 		a.warn("no spare process can be started: %s; the job goes on without, and tries again", how)
 	}
 	pause := min(refillPause<<min(f.row-1, 10), refillSeldom)
-	f.how, f.until = how, now.Add(pause)
+	f.how, f.on, f.until = how, p.host, now.Add(pause)
 	a.after(pause, func() {
 		a.refill()
 		a.goOn()

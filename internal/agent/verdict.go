@@ -240,7 +240,7 @@ func (a *Agent) judge(p *process) {
 		a.recover(p)
 	case p.hello == nil && p.index >= a.first && a.toldStart && a.interrupts == 0:
 		a.detail("%s ended before it had joined the job: %s", p.who(), ending(st)) // its program is linked with mpiv: others of it have joined
-		a.spareFailed(fmt.Sprintf("%s %s before it had joined the job%s", p.who(), ending(st), lastWords(p)))
+		a.spareFailed(p, fmt.Sprintf("%s%s %s before it had joined the job%s", p.who(), a.onHost(p), ending(st), lastWords(p)))
 	case a.reports() && a.diedBefore(p):
 		a.declare(verdict{code: max(exitCode(p.status), 1), by: p, died: true, text: a.obituary(p)}, p)
 	case a.interrupts > 0:

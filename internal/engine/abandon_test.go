@@ -217,7 +217,7 @@ func TestWhatWasAbandonedIsKnownElsewhere(t *testing.T) {
 // in its log, with a number, and comes again.
 func TestNoticesWithinAProcessAreKept(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 2, 0, 0)
-	a, b := w.boxes[0], w.boxes[1]
+	a := w.boxes[0]
 	a.Abandon(call(1, 1), "why", slices.Values([]topology.Rank{1}))
 	a.Revoke(64, slices.Values([]topology.Rank{1}))
 	require.NoError(t, a.Send(t.Context(), send, engine.Match{Peer: 1}, []byte("after"), engine.Standard))
@@ -230,7 +230,7 @@ func TestNoticesWithinAProcessAreKept(t *testing.T) {
 	w.fabrics[2].Fence(0)
 	_, err = w.engines[1].Adopt(c, 2, nil, lost[1])
 	require.NoError(t, err)
-	b, err = w.engines[2].Adopt(&engine.Capsule{Rank: 1}, 2, nil, lost[0])
+	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, 2, nil, lost[0])
 	require.NoError(t, err)
 	buf := make([]byte, 5)
 	_, err = b.Recv(t.Context(), recv, engine.Match{Peer: 0}, buf)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"iter"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/pprof"
@@ -356,6 +358,29 @@ var waits = []program{
 			_, begun := iter.Pull(slices.Values([]int{1, 2}))
 			defer begun()
 			_, err := mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is beside-go
+			return err
+		},
+	},
+	{
+		name: "a deadlock of ranks with servers, that somebody has asked", hint: true,
+		says: []string{`perhaps a deadlock`, `rank 0 → rank 1 → rank 0`, `Recv \(<beside-server>\)`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			go http.Serve(l, http.NotFoundHandler())
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: rank\r\n\r\n")
+			if _, err := c.Read(make([]byte, 100)); err != nil {
+				return err
+			}
+			_, err = mpiv.Recv(ctx, world, make([]int, 1), 1-world.Rank(), 0) // is beside-server
 			return err
 		},
 	},

@@ -169,8 +169,8 @@ func parkedIn(frames []runtime.Frame) (op, what string) {
 			switch {
 			case strings.HasPrefix(name, "chanrecv"):
 				return "a channel receive", control.NeedEvent
-			case name == "netpollblock" && slices.ContainsFunc(frames, accepts):
-				return "an Accept", control.NeedEvent
+			case name == "netpollblock" && offers(frames):
+				return "a server", control.NeedEvent
 			case strings.HasPrefix(name, "chansend"):
 				return "a channel send", control.NeedEvent
 			case name == "selectgo", name == "block":
@@ -197,9 +197,15 @@ func parkedIn(frames []runtime.Frame) (op, what string) {
 	return op, what
 }
 
-// accepts is true where a goroutine waits for somebody to connect: a server, that does nothing
-// until then.
-func accepts(f runtime.Frame) bool { return f.Function == "internal/poll.(*FD).Accept" }
+// offers is true of a server's goroutine that waits for somebody to connect, or to ask for something: it does
+// nothing until then.
+func offers(frames []runtime.Frame) bool {
+	in := func(name string) bool {
+		return slices.ContainsFunc(frames, func(f runtime.Frame) bool { return f.Function == name })
+	}
+	return in("internal/poll.(*FD).Accept") || in("net/http.(*connReader).backgroundRead") ||
+		in("net/http.(*conn).serve") && !in("net/http.serverHandler.ServeHTTP")
+}
 
 // whereOf is the line of the program, and not of what Go has for waiting, in which a goroutine is.
 func whereOf(frames []runtime.Frame) string {
