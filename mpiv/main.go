@@ -17,8 +17,8 @@ import (
 // calls, and the same program is started as every process of a job by mpivrun.
 // Without mpivrun it is a world of one rank.
 //
-// GOMAXPROCS, unless the environment or the program has set it before, becomes the process's part of its host's
-// cores, and at least one more than it has ranks.
+// GOMAXPROCS, unless the environment has set it, or the program another before, becomes the process's part of its
+// host's cores, and at least one more than it has ranks.
 //
 // The exit status is 0 when run has returned nil on all ranks, that of an
 // *ExitError, and 1 after any other error or panic, which ends the whole job.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/rundir"
 )
 
@@ -49,21 +50,28 @@ func show(dir string, stdout, stderr, stdin *os.File) int {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 	// A terminal that goes, or a pipe that nobody reads, is no reason for the job to end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				v.Signal(s.(syscall.Signal))
-			case <-over:
-				return
-			}
-		}
-	}()
-	code, err := v.Attach(dir)
-	if err != nil {
-		return report(stderr, err)
+	type end struct {
+		code int
+		err  error
 	}
-	return code
+	ended := make(chan end, 1)
+	go func() {
+		code, err := v.Attach(dir)
+		ended <- end{code, err}
+	}()
+	var n interrupts
+	for {
+		select {
+		case s := <-signals:
+			if n.enough(s) {
+				return exit.Signal + int(s.(syscall.Signal))
+			}
+			v.Signal(s.(syscall.Signal))
+		case e := <-ended:
+			if e.err != nil {
+				return report(stderr, e.err)
+			}
+			return e.code
+		}
+	}
 }

@@ -192,14 +192,11 @@ func launch(args []string, stdout, stderr *os.File) int {
 	}
 	ended := make(chan int)
 	go func() { ended <- a.Wait() }()
-	interrupts := 0
+	var n interrupts
 	for {
 		select {
 		case s := <-signals:
-			if s == syscall.SIGINT || s == syscall.SIGTERM {
-				interrupts++
-			}
-			if interrupts > 2 { // who does not read the output would hold this up for ever
+			if n.enough(s) {
 				return exit.Signal + int(s.(syscall.Signal))
 			}
 			a.Signal(s.(syscall.Signal))
@@ -209,4 +206,16 @@ func launch(args []string, stdout, stderr *os.File) int {
 			return code
 		}
 	}
+}
+
+// interrupts is how many signals have asked for the end.
+type interrupts int
+
+// enough tells whether s is the third: mpivrun ends with it, since who does not read its output would hold it
+// up for ever.
+func (n *interrupts) enough(s os.Signal) bool {
+	if s == syscall.SIGINT || s == syscall.SIGTERM {
+		*n++
+	}
+	return *n > 2
 }

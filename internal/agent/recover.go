@@ -59,6 +59,7 @@ func (a *Agent) strand(why verdict, lost ...*process) {
 			a.after(dyingMost, a.goOn)
 		}
 	}
+	s.failures.again()
 	a.goOn()
 	if len(s.stranded) > 0 && !a.ending && !a.mourning {
 		a.detail("%s; its ranks go on when a spare process is ready, and what they go on from is there", why.text)

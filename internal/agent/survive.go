@@ -228,7 +228,14 @@ type failures struct {
 	row   int       // so many, one after the other
 	until time.Time // then the next is tried
 	how   string    // the last one
-	on    *host
+	on    *host     // where that was
+}
+
+// again has the next be tried now, for who needs it, however many have failed.
+func (f *failures) again() {
+	if f.row >= failuresInARow {
+		f.row, f.until = failuresInARow-1, time.Time{}
+	}
 }
 
 // After a spare process that failed the next is tried, and later after each in a row. Who needs one waits for
@@ -255,7 +262,7 @@ func (a *Agent) spareFailed(p *process, how string) {
 		a.refill()
 		a.goOn()
 	})
-	a.goOn()
+	a.after(0, a.goOn) // which may be what tries
 }
 
 // sparesFail is how the last spare process failed; none: so many did one after the other that there will be none.

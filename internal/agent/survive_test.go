@@ -553,6 +553,13 @@ func TestNoSpareCanBeStarted(t *testing.T) {
 			require.Equal(t, 1, strings.Count(tr.errs.String(), "no spare process can be started"))
 			tr.endsWell()
 		})
+		t.Run(name+" for long, but not when a rank needs it", func(t *testing.T) {
+			tr, self := without(t)
+			tr.until(func() bool { return tr.survival.failures.row > failuresInARow })
+			program(t, tr.job, self)
+			tr.kill(1)
+			tr.endsWell()
+		})
 		t.Run(name+", and a rank needs it", func(t *testing.T) {
 			tr, _ := without(t)
 			tr.in(func() { syscall.Kill(tr.processOf(1).pid, syscall.SIGKILL) })

@@ -445,16 +445,11 @@ func (b *Box) countLocked(from *Box, h *wire.Header, body []byte) {
 		var header [wire.HeaderLen]byte
 		h.Put(header[:])
 		s.past.add(&b.chunks, h.Seq, header[:], body)
-		bound := b.e.cfg.LogBytes
-		b.chunks.spills = s.past.size > bound // and no more than that: who would wait may be the one to save
-		switch n := s.past.size; {
-		case n <= max(s.saveAt, b.e.cfg.SaveBytes) || b.e.cfg.Save == nil:
-		case n <= bound:
-			b.e.cfg.Save(b.rank, from.rank, n)
-			s.saveAt = min(n+b.e.cfg.SaveBytes, bound)
-		default:
-			b.e.cfg.Save(b.rank, from.rank, 0)
-			s.saveAt = n + bound/4
+		b.chunks.spills = s.past.size > b.e.cfg.LogBytes // and no more than that: who would wait may be the one to save
+		if b.e.cfg.Save != nil && s.past.size > max(s.saveAt, b.e.cfg.SaveBytes) {
+			var bytes int
+			bytes, s.saveAt = b.e.askToSave(s.past.size)
+			b.e.cfg.Save(b.rank, from.rank, bytes)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (b *Box) forgetHere(to *Box, n uint64) {
 	defer to.mu.Unlock()
 	s := b.streams.at(to.rank)
 	s.past.forget(&to.chunks, n)
-	s.saveAt = max(s.past.size, min(s.past.size+b.e.cfg.SaveBytes, b.e.cfg.LogBytes))
+	s.saveAt = b.e.askAfter(s.past.size)
 }
 
 // covered: a snapshot has all messages of s up to n.

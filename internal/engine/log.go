@@ -109,21 +109,31 @@ func (l *link) logs(s *stream, cost int) {
 	l.logged += cost
 	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
 	if l.replay && l.logged > l.saveAt {
-		ask, bound := wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}, l.e.cfg.LogBytes
-		if l.logged <= bound {
-			ask.Seq, l.saveAt = uint64(l.logged), min(l.logged+l.e.cfg.SaveBytes, bound)
-		} else {
-			l.saveAt = l.logged + bound/4
-		}
+		ask := wire.Header{Kind: wire.Save, Source: s.box.rank, Dest: s.peer}
+		var bytes int
+		bytes, l.saveAt = l.e.askToSave(l.logged)
+		ask.Seq = uint64(bytes)
 		l.control(ask, nil)
 	}
 }
+
+// askToSave is what is said of a log of n bytes to the rank that is asked for a snapshot, as Config.Save has it,
+// and at how many bytes it is asked again.
+func (e *Engine) askToSave(n int) (bytes, next int) {
+	if bound := e.cfg.LogBytes; n > bound {
+		return 0, n + bound/4
+	}
+	return n, min(n+e.cfg.SaveBytes, e.cfg.LogBytes)
+}
+
+// askAfter is at how many bytes of a log a snapshot is asked for that has shrunk to n.
+func (e *Engine) askAfter(n int) int { return max(n, min(n+e.cfg.SaveBytes, e.cfg.LogBytes)) }
 
 // unlogs takes that back.
 func (l *link) unlogs(cost int) {
 	l.logged -= cost
 	l.chunks.spills = l.replay && l.logged > l.e.cfg.LogBytes
-	l.saveAt = max(l.logged, min(l.logged+l.e.cfg.SaveBytes, l.e.cfg.LogBytes)) // ask again when it has grown
+	l.saveAt = l.e.askAfter(l.logged)
 }
 
 // unkeep takes x, which comes after before in its stream, out of the log.

@@ -233,5 +233,6 @@ func serves(frames []runtime.Frame) bool {
 	if began == "runtime.goexit" && len(frames) > 1 {
 		began = frames[len(frames)-2].Function
 	}
-	return slices.ContainsFunc([]string{"os/signal.loop", "runtime/pprof.", "runtime/trace."}, func(of string) bool { return strings.HasPrefix(began, of) })
+	ofGo := slices.ContainsFunc([]string{"os/signal.loop", "runtime/pprof.", "runtime/trace."}, func(of string) bool { return strings.HasPrefix(began, of) })
+	return ofGo && whereOf(frames) == "" // and not what runs a function of the program, as pprof.Do
 }

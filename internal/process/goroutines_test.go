@@ -217,9 +217,14 @@ func TestGoroutinesThatServeOthers(t *testing.T) {
 		defer stop()
 		next()
 	})
+	all.as(3, func() { // a function of the program, that something of Go's runs
+		ended := make(chan struct{})
+		go trace.WithRegion(context.Background(), "it waits", func() { <-over; close(ended) })
+		<-ended
+	})
 	require.Eventually(t, func() bool {
 		does, _ := goroutines()
-		return does[1] != nil && len(does[1].parked) == 1 && does[1].busy == 0 &&
+		return does[3] != nil && len(does[3].parked) == 2 && does[1] != nil && len(does[1].parked) == 1 && does[1].busy == 0 &&
 			does[2] != nil && len(does[2].parked) == 1 && does[2].busy == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }
