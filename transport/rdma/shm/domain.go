@@ -55,7 +55,8 @@ type Domain struct {
 	accepted chan *QueuePair // full: handshakes wait
 	closed   chan struct{}
 	running  sync.WaitGroup
-	stride   atomic.Uint64 // see turnLocked
+	stride   atomic.Uint64 // see numberLocked
+	looks    atomic.Uint32 // at the lanes of a queue pair, by a PollCQ that finds nothing
 	crowded  atomic.Bool   // see Crowd
 	exchange exchange
 
@@ -85,7 +86,7 @@ func Listen(path string, o Options) (*Domain, error) {
 		accepted: make(chan *QueuePair, 16), closed: make(chan struct{}),
 		socks: make(map[*net.UnixConn]struct{}), pairs: make(map[*QueuePair]struct{}),
 	}
-	d.turnLocked()
+	d.numberLocked()
 	d.running.Go(d.listen)
 	return d, nil
 }
@@ -190,7 +191,7 @@ func (d *Domain) shake(sock *net.UnixConn, handshake func(*net.UnixConn) (*Queue
 		return nil, err
 	}
 	d.pairs[q] = struct{}{}
-	d.turnLocked()
+	d.numberLocked()
 	d.running.Go(q.watch)
 	return q, nil
 }
@@ -198,7 +199,7 @@ func (d *Domain) shake(sock *net.UnixConn, handshake func(*net.UnixConn) (*Queue
 func (d *Domain) forget(q *QueuePair) {
 	d.mu.Lock()
 	delete(d.pairs, q)
-	d.turnLocked()
+	d.numberLocked()
 	d.mu.Unlock()
 	q.to.leave(&d.exchange.to)
 	q.from.leave(&d.exchange.from)
@@ -208,13 +209,23 @@ func (d *Domain) forget(q *QueuePair) {
 // their receivers have taken everything. Fewer lanes fit in the caches as they are.
 const turnsFrom, turnEvery = 4, 16
 
-// turnLocked sets stride: at positions of which it has no bit a sender looks whether it may turn back.
-func (d *Domain) turnLocked() {
-	stride := ^uint64(0)
+// looksAtOne is how often a PollCQ looks where there is no other peer that would wait for it. To look
+// again takes 2 ns, and to poll again 20, so that a message is found sooner. An answer of 8 bytes takes
+// 0.17 µs instead of 0.19 where cores are 85 ns apart (EPYC, mpivbench latency).
+const looksAtOne = 16
+
+// numberLocked sets what depends on the number of peers: stride, at positions of which it has no bit a
+// sender looks whether it may turn back; and looks.
+func (d *Domain) numberLocked() {
+	stride, looks := ^uint64(0), uint32(1)
 	if len(d.pairs) >= turnsFrom {
 		stride = turnEvery - 1
 	}
+	if len(d.pairs) == 1 {
+		looks = looksAtOne
+	}
 	d.stride.Store(stride)
+	d.looks.Store(looks)
 }
 
 // Crowd is told that there are more processes here than cores. Then reads are not shared with the peer

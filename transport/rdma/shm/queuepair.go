@@ -210,6 +210,9 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 		return false, net.ErrClosed
 	}
 	eager, bulk := q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
+	for n := q.domain.looks.Load(); n > 1 && !eager && !bulk; n-- {
+		eager, bulk = q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
+	}
 	ok := true
 	if eager {
 		moved, ok = q.receiveEager(in)
