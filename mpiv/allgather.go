@@ -15,13 +15,13 @@ import "context"
 // (2005), the section on allgather.
 func Allgather[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAllgather, -1)
-	return s.done(s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
+	return s.done(s.allgather(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
 }
 
 // Iallgather starts an Allgather.
 func Iallgather[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 	return c.begin(ctx, opAllgather, -1).soon(atOnce(c, in), func(s *series) error {
-		return s.allgather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+		return s.allgather(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
 	})
 }
 
@@ -30,13 +30,13 @@ func Iallgather[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 // nil: the parts follow each other.
 func Allgatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int) error {
 	s := c.begin(ctx, opAllgatherv, -1)
-	return s.done(s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs))
+	return s.done(s.allgatherv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs))
 }
 
 // Iallgatherv starts an Allgatherv.
 func Iallgatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int) Request {
 	return c.begin(ctx, opAllgatherv, -1).later(func(s *series) error {
-		return s.allgatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs)
+		return s.allgatherv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs)
 	})
 }
 

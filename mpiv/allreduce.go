@@ -18,13 +18,13 @@ import "context"
 // allreduce.
 func Allreduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) error {
 	s := c.begin(ctx, opAllreduce, -1)
-	return s.done(s.allreduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces()))
+	return s.done(s.allreduce(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces()))
 }
 
 // Iallreduce starts an Allreduce.
 func Iallreduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Request {
 	return c.begin(ctx, opAllreduce, -1).soon(atOnce(c, in) && !op.reduces().calls(), func(s *series) error {
-		return s.allreduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
+		return s.allreduce(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
 	})
 }
 

@@ -15,13 +15,13 @@ import (
 // all-to-all.
 func Alltoall[T Elem](ctx context.Context, c *Comm, in, out []T) error {
 	s := c.begin(ctx, opAlltoall, -1)
-	return s.done(s.alltoall(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
+	return s.done(s.alltoall(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]()))
 }
 
 // Ialltoall starts an Alltoall.
 func Ialltoall[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 	return c.begin(ctx, opAlltoall, -1).soon(c.atMost(bruckRanks-1) && len(in)*sizeOf[T]() <= eagerLen, func(s *series) error {
-		return s.alltoall(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
+		return s.alltoall(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T]())
 	})
 }
 
@@ -32,13 +32,13 @@ func Ialltoall[T Elem](ctx context.Context, c *Comm, in, out []T) Request {
 // not overlap.
 func Alltoallv[T Elem](ctx context.Context, c *Comm, in []T, inCounts, inDispls []int, out []T, outCounts, outDispls []int) error {
 	s := c.begin(ctx, opAlltoallv, -1)
-	return s.done(s.alltoallv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls))
+	return s.done(s.alltoallv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls))
 }
 
 // Ialltoallv starts an Alltoallv.
 func Ialltoallv[T Elem](ctx context.Context, c *Comm, in []T, inCounts, inDispls []int, out []T, outCounts, outDispls []int) Request {
 	return c.begin(ctx, opAlltoallv, -1).later(func(s *series) error {
-		return s.alltoallv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls)
+		return s.alltoallv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), inCounts, inDispls, outCounts, outDispls)
 	})
 }
 

@@ -12,13 +12,21 @@ import "context"
 // Rabenseifner and Gropp (2005), the section on broadcast.
 func Bcast[T Elem](ctx context.Context, c *Comm, data []T, root int) error {
 	s := c.begin(ctx, opBcast, root)
-	return s.done(s.bcast(bytesOf(data), plain[T](), root))
+	return s.done(s.bcast(broadcast(c, data, root), plain[T](), root))
 }
 
 // Ibcast starts a Bcast.
 func Ibcast[T Elem](ctx context.Context, c *Comm, data []T, root int) Request {
-	b, ok := bytesOf(data), plain[T]()
+	b, ok := broadcast(c, data, root), plain[T]()
 	return c.begin(ctx, opBcast, root).soon(atOnce(c, data), func(s *series) error { return s.bcast(b, ok, root) })
+}
+
+// broadcast is the memory of data, which goes to all or comes from root.
+func broadcast[T Elem](c *Comm, data []T, root int) []byte {
+	if c != nil && c.rank == root {
+		return outgoing(c, data)
+	}
+	return bytesOf(data)
 }
 
 // From this length and number of ranks on, a broadcast is a scatter and an

@@ -127,13 +127,13 @@ var callBufferDetach = engine.Call{Op: "BufferDetach"}
 // Bsend is Send that never waits: it copies data to the room that BufferAttach
 // gave, and fails with ErrBuffer if there is too little left.
 func Bsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.bsend("Bsend", bytesOf(data), fits[T](), to, tag)
+	return c.bsend("Bsend", outgoing(c, data), fits[T](), to, tag)
 }
 
 // Ibsend is Bsend that tells with the Request whether it failed. Since data was
 // copied, it may be changed at once.
 func Ibsend[T Elem](c *Comm, data []T, to, tag int) Request {
-	if err := c.bsend("Ibsend", bytesOf(data), fits[T](), to, tag); err != nil {
+	if err := c.bsend("Ibsend", outgoing(c, data), fits[T](), to, tag); err != nil {
 		return failedRequest(c, err)
 	}
 	return Request{c: c}

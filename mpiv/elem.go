@@ -1,6 +1,7 @@
 package mpiv
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"reflect"
@@ -12,7 +13,8 @@ import (
 // Elem is a type whose values can be sent as they lie in memory: of fixed size
 // and free of pointers. Numbers, arrays and structs of such types are; strings,
 // slices, maps, pointers and interfaces are not, and end in ErrType. Any
-// encodable value goes with SendObj.
+// encodable value goes with SendObj. What comes in the padding of a struct, and in
+// blank fields, means nothing.
 type Elem interface{ any }
 
 // bytesOf is the memory of s.
@@ -25,26 +27,46 @@ func sizeOf[T Elem]() int {
 	return int(unsafe.Sizeof(t))
 }
 
-// plainTypes caches, by the address of their type, types that were found fit to
-// send; a type that collides with another is examined again each time.
-var plainTypes [256]atomic.Uintptr
+// denseTypes caches, by the address of their type, types that may be sent as they lie;
+// a type that collides with another is examined again each time.
+var denseTypes [256]atomic.Uintptr
 
-// plain tells whether T may be sent.
-func plain[T Elem]() bool {
+// dense tells whether T may be sent, and has no padding.
+func dense[T Elem]() bool {
 	var p any = (*T)(nil)
 	id := *(*uintptr)(unsafe.Pointer(&p)) // the type word of an interface
-	return knownPlain(id) || plainAnew[T](id)
+	return knownDense(id) || denseAnew[T](id)
 }
 
-func knownPlain(id uintptr) bool { return plainTypes[id>>5%256].Load() == id }
+func knownDense(id uintptr) bool { return denseTypes[id>>5%256].Load() == id }
 
-// plainAnew is plain for a type that is not in the cache.
-func plainAnew[T Elem](id uintptr) bool {
-	ok := sizeOf[T]() <= math.MaxInt32 && plainType(reflect.TypeFor[T]())
-	if ok {
-		plainTypes[id>>5%256].Store(id)
+// denseAnew is dense for a type that is not in the cache.
+func denseAnew[T Elem](id uintptr) bool {
+	t := reflect.TypeFor[T]()
+	if _, padded := paddedTypes.Load(t); padded || sizeOf[T]() > math.MaxInt32 || !plainType(t) {
+		return false
 	}
-	return ok
+	if gaps := gapsIn(nil, t, 0); len(gaps) > 0 {
+		paddedTypes.Store(t, gaps)
+		return false
+	}
+	denseTypes[id>>5%256].Store(id)
+	return true
+}
+
+// plain tells whether T may be sent.
+func plain[T Elem]() bool { return dense[T]() || gapsOf[T]() != nil }
+
+// outgoing is the memory of data, to be sent on c. What lies in padding is nobody's, and may be another
+// in the next life of a rank, which is to send the same bytes: then it is a copy with zeros there.
+func outgoing[T Elem](c *Comm, data []T) []byte {
+	b := bytesOf(data)
+	if dense[T]() || c == nil || !c.box.Chooses() {
+		return b
+	}
+	b = bytes.Clone(b)
+	clearPadding[T](b)
+	return b
 }
 
 // fits is nil if T may be sent; otherwise it says what about T is in the way.
@@ -84,6 +106,7 @@ func misfit(t reflect.Type) string {
 	}
 }
 
+// plainType tells whether t is of fixed size and free of pointers.
 func plainType(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,

@@ -12,13 +12,13 @@ import (
 // Short data of many ranks goes up a binomial tree, other data to root directly.
 func Gather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opGather, root)
-	return s.done(s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root))
+	return s.done(s.gather(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root))
 }
 
 // Igather starts a Gather.
 func Igather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Request {
 	return c.begin(ctx, opGather, root).soon(atOnce(c, in), func(s *series) error {
-		return s.gather(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
+		return s.gather(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
 	})
 }
 
@@ -27,13 +27,13 @@ func Igather[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Reques
 // other. out, counts and displs are used on root only.
 func Gatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
 	s := c.begin(ctx, opGatherv, root)
-	return s.done(s.gatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root))
+	return s.done(s.gatherv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root))
 }
 
 // Igatherv starts a Gatherv.
 func Igatherv[T Elem](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) Request {
 	return c.begin(ctx, opGatherv, root).later(func(s *series) error {
-		return s.gatherv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
+		return s.gatherv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
 	})
 }
 

@@ -108,6 +108,7 @@ func leastLoc[T Real](dst, a, b []byte) {
 			d[i] = x[i]
 		}
 	}
+	clearPadding[Loc[T]](dst)
 }
 
 func greatestLoc[T Real](dst, a, b []byte) {
@@ -120,6 +121,7 @@ func greatestLoc[T Real](dst, a, b []byte) {
 			d[i] = x[i]
 		}
 	}
+	clearPadding[Loc[T]](dst)
 }
 
 // before tells whether l is chosen over m; better: its value is. A NaN, as in

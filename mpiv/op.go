@@ -111,6 +111,7 @@ func NewOp[T Elem](name string, f func(in, inout []T), commutative bool) Op[T] {
 				copy(dst, b)
 				f(elems[T](a), elems[T](dst))
 			}
+			clearPadding[T](dst)
 		}
 	}
 	return func() Reduction[T] { return r }

@@ -29,21 +29,21 @@ type Status struct {
 // Messages between two ranks on one Comm that match the same receives are
 // received in the order of their sending. MPI-4.0, "Blocking Send Operation".
 func Send[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	if c.takes(to, tag) && plain[T]() && c.box.TrySend(c.match(to, tag), bytesOf(data)) {
+	if c.takes(to, tag) && dense[T]() && c.box.TrySend(c.match(to, tag), bytesOf(data)) {
 		return nil
 	}
-	return c.send(ctx, &callSend, bytesOf(data), fits[T](), to, tag, engine.Standard)
+	return c.send(ctx, &callSend, outgoing(c, data), fits[T](), to, tag, engine.Standard)
 }
 
 // Ssend is Send that returns only after the receive has started.
 func Ssend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, &callSsend, bytesOf(data), fits[T](), to, tag, engine.Synchronous)
+	return c.send(ctx, &callSsend, outgoing(c, data), fits[T](), to, tag, engine.Synchronous)
 }
 
 // Rsend is Send for a caller who knows that the receive is posted. It makes no
 // use of that.
 func Rsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
-	return c.send(ctx, &callRsend, bytesOf(data), fits[T](), to, tag, engine.Standard)
+	return c.send(ctx, &callRsend, outgoing(c, data), fits[T](), to, tag, engine.Standard)
 }
 
 // Recv receives a message from rank from of c, or AnySource, with that tag, or

@@ -14,13 +14,13 @@ import (
 // algorithms are Allreduce's, without the way back.
 func Reduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T], root int) error {
 	s := c.begin(ctx, opReduce, root)
-	return s.done(s.reduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root))
+	return s.done(s.reduce(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root))
 }
 
 // Ireduce starts a Reduce.
 func Ireduce[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T], root int) Request {
 	return c.begin(ctx, opReduce, root).soon(atOnce(c, in) && !op.reduces().calls(), func(s *series) error {
-		return s.reduce(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root)
+		return s.reduce(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces(), root)
 	})
 }
 

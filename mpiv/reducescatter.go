@@ -13,13 +13,13 @@ import "context"
 // section on reduce-scatter.
 func ReduceScatter[T Elem](ctx context.Context, c *Comm, in, out []T, counts []int, op Op[T]) error {
 	s := c.begin(ctx, opReduceScatter, -1)
-	return s.done(s.reduceScatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, op.reduces()))
+	return s.done(s.reduceScatter(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, op.reduces()))
 }
 
 // IreduceScatter starts a ReduceScatter.
 func IreduceScatter[T Elem](ctx context.Context, c *Comm, in, out []T, counts []int, op Op[T]) Request {
 	return c.begin(ctx, opReduceScatter, -1).later(func(s *series) error {
-		return s.reduceScatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, op.reduces())
+		return s.reduceScatter(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, op.reduces())
 	})
 }
 
@@ -27,13 +27,13 @@ func IreduceScatter[T Elem](ctx context.Context, c *Comm, in, out []T, counts []
 // len(in) = Size()*len(out).
 func ReduceScatterBlock[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) error {
 	s := c.begin(ctx, opReduceScatterBlock, -1)
-	return s.done(s.reduceScatterBlock(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces()))
+	return s.done(s.reduceScatterBlock(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces()))
 }
 
 // IreduceScatterBlock starts a ReduceScatterBlock.
 func IreduceScatterBlock[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Request {
 	return c.begin(ctx, opReduceScatterBlock, -1).later(func(s *series) error {
-		return s.reduceScatterBlock(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
+		return s.reduceScatterBlock(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), op.reduces())
 	})
 }
 

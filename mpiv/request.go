@@ -69,20 +69,20 @@ func (c *Comm) requestError(op string, odd *oddRequest, err error) error {
 
 // Isend starts a Send. data must not be changed before the Request is done.
 func Isend[T Elem](c *Comm, data []T, to, tag int) Request {
-	if c.takes(to, tag) && plain[T]() {
+	if c.takes(to, tag) && dense[T]() {
 		return Request{c: c, r: c.box.Isend(c.match(to, tag), bytesOf(data), engine.Standard)}
 	}
-	return c.isend("Isend", bytesOf(data), fits[T](), to, tag, engine.Standard)
+	return c.isend("Isend", outgoing(c, data), fits[T](), to, tag, engine.Standard)
 }
 
 // Issend starts an Ssend.
 func Issend[T Elem](c *Comm, data []T, to, tag int) Request {
-	return c.isend("Issend", bytesOf(data), fits[T](), to, tag, engine.Synchronous)
+	return c.isend("Issend", outgoing(c, data), fits[T](), to, tag, engine.Synchronous)
 }
 
 // Irsend starts an Rsend.
 func Irsend[T Elem](c *Comm, data []T, to, tag int) Request {
-	return c.isend("Irsend", bytesOf(data), fits[T](), to, tag, engine.Standard)
+	return c.isend("Irsend", outgoing(c, data), fits[T](), to, tag, engine.Standard)
 }
 
 // Irecv starts a Recv. into must not be read or changed before the Request is

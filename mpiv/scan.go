@@ -10,26 +10,26 @@ import "context"
 // 1986).
 func Scan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) error {
 	s := c.begin(ctx, opScan, -1)
-	return s.done(s.scan(bytesOf(in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), false))
+	return s.done(s.scan(outgoing(c, in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), false))
 }
 
 // Iscan starts a Scan.
 func Iscan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Request {
 	return c.begin(ctx, opScan, -1).later(func(s *series) error {
-		return s.scan(bytesOf(in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), false)
+		return s.scan(outgoing(c, in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), false)
 	})
 }
 
 // Exscan is Scan without the rank's own in. The out of rank 0 is left as it is.
 func Exscan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) error {
 	s := c.begin(ctx, opExscan, -1)
-	return s.done(s.scan(bytesOf(in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), true))
+	return s.done(s.scan(outgoing(c, in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), true))
 }
 
 // Iexscan starts an Exscan.
 func Iexscan[T Elem](ctx context.Context, c *Comm, in, out []T, op Op[T]) Request {
 	return c.begin(ctx, opExscan, -1).later(func(s *series) error {
-		return s.scan(bytesOf(in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), true)
+		return s.scan(outgoing(c, in), bytesOf(out), len(in), len(out), plain[T](), op.reduces(), true)
 	})
 }
 

@@ -13,13 +13,13 @@ import (
 // directly.
 func Scatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) error {
 	s := c.begin(ctx, opScatter, root)
-	return s.done(s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root))
+	return s.done(s.scatter(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root))
 }
 
 // Iscatter starts a Scatter.
 func Iscatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Request {
 	return c.begin(ctx, opScatter, root).soon(atOnce(c, out), func(s *series) error {
-		return s.scatter(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
+		return s.scatter(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), root)
 	})
 }
 
@@ -28,13 +28,13 @@ func Iscatter[T Elem](ctx context.Context, c *Comm, in, out []T, root int) Reque
 // other. in, counts and displs are used on root only.
 func Scatterv[T Elem](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
 	s := c.begin(ctx, opScatterv, root)
-	return s.done(s.scatterv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root))
+	return s.done(s.scatterv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root))
 }
 
 // Iscatterv starts a Scatterv.
 func Iscatterv[T Elem](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) Request {
 	return c.begin(ctx, opScatterv, root).later(func(s *series) error {
-		return s.scatterv(bytesOf(in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
+		return s.scatterv(outgoing(c, in), bytesOf(out), sizeOf[T](), len(in), len(out), plain[T](), counts, displs, root)
 	})
 }
 
