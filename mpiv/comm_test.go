@@ -2,8 +2,10 @@ package mpiv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 
@@ -452,6 +454,66 @@ func TestWhatIsFreedIsForgotten(t *testing.T) {
 		}
 		if p := &c.state.prologue; len(p.comms)+len(p.notes)+len(p.calls) > 1 { // the world
 			return fmt.Errorf("%d communicators and %d notes are kept for a rank that goes nowhere", len(p.comms), len(p.notes))
+		}
+		return nil
+	})
+}
+
+// Who has sent messages without Restore goes nowhere, whatever the level. Communicators alone are no such messages.
+func TestNothingIsNotedOfWhoCannotRestore(t *testing.T) {
+	runWorld(t, 3, func(ctx context.Context, c *Comm) error {
+		p := &c.state.prologue
+		p.stays = false
+		dup := func() error {
+			d, err := Split(ctx, c, 0, c.Rank())
+			if err != nil {
+				return err
+			}
+			return d.Free()
+		}
+		for range 3 {
+			if err := dup(); err != nil {
+				return err
+			}
+		}
+		if len(p.comms) != 4 || len(p.notes) == 0 {
+			return fmt.Errorf("%d communicators and %d notes are kept for a rank that may call Restore", len(p.comms), len(p.notes))
+		}
+		if err := Barrier(ctx, c); err != nil {
+			return err
+		}
+		if err := dup(); err != nil {
+			return err
+		}
+		if !p.stays || len(p.comms)+len(p.notes)+len(p.calls) > 0 {
+			return fmt.Errorf("%d communicators and %d notes are kept for a rank that goes nowhere", len(p.comms), len(p.notes))
+		}
+		return nil
+	})
+}
+
+// Nor has who makes communicators without end.
+func TestNotesHaveABound(t *testing.T) {
+	runWorld(t, 2, func(ctx context.Context, c *Comm) error {
+		p := &c.state.prologue
+		p.stays = false
+		for range notesMost {
+			if len(p.notes) > notesMost+1 {
+				return fmt.Errorf("%d notes", len(p.notes))
+			}
+			d, err := Split(ctx, c, 0, c.Rank())
+			if err != nil {
+				return err
+			}
+			if err := d.Free(); err != nil {
+				return err
+			}
+		}
+		if !p.stays || len(p.comms)+len(p.notes)+len(p.calls) > 0 {
+			return fmt.Errorf("%d communicators and %d notes are kept for a rank that goes nowhere", len(p.comms), len(p.notes))
+		}
+		if err := c.State().Restore(ctx); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "more than 512 communicators were made before Restore") {
+			return fmt.Errorf("Restore = %v", err)
 		}
 		return nil
 	})

@@ -10,10 +10,11 @@ import (
 // the communicators that it made, and what was said to make them. When the rank goes
 // on elsewhere the same is done again from these notes, without a message.
 type prologue struct {
-	late  atomic.Int32 // Comms made after Restore and not freed
-	stays bool         // the rank cannot go on elsewhere: nothing is noted. Set once
+	late atomic.Int32 // Comms made after Restore and not freed
 
 	mu       sync.Mutex // guards what follows
+	stays    bool       // the rank cannot go on elsewhere: nothing is noted any more
+	many     bool       //   as it has made too many communicators
 	comms    []*Comm    // the world and those made
 	notes    map[noteKey][]byte
 	calls    map[noteKey]uint32 // how often there was one, whose call is 0
@@ -63,6 +64,7 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 		return nil, s.fail(fmt.Errorf("%w: other communicators are made before Restore than where the rank was before", ErrState))
 	}
 	before := sentBy(s.c)
+	p.stayIfLate(before)
 	b, err := f()
 	after := sentBy(s.c)
 	p.mu.Lock()
@@ -78,6 +80,29 @@ func (s *series) agreed(what noteKind, f func() ([]byte, error)) ([]byte, error)
 	return b, err
 }
 
+// notesMost is how much is noted of a rank that has not called Restore. Most programs never do.
+const notesMost = 1 << 10
+
+var errManyNotes = fmt.Errorf("%w: more than %d communicators were made before Restore; make them after it, and free them before the next safe point", ErrState, notesMost/2)
+
+// stayIfLate forgets what is noted if it is too late for Restore: the rank has sent messages beside those
+// that make communicators, or has made too many. The caller is about to make one, and has counted the messages.
+func (p *prologue) stayIfLate(sent uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.many = p.many || len(p.notes) >= notesMost
+	if p.many || p.under == 1 && sent > p.sent {
+		p.stays, p.comms, p.notes, p.calls = true, nil, nil, nil
+	}
+}
+
+// tooMany tells whether the rank has made too many communicators to call Restore.
+func (p *prologue) tooMany() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.many
+}
+
 // keyLocked numbers the calls of which k would be the name.
 func (p *prologue) keyLocked(k noteKey) noteKey {
 	if p.calls == nil {
@@ -91,15 +116,15 @@ func (p *prologue) keyLocked(k noteKey) noteKey {
 
 // made notes a Comm that was made.
 func (rs *rankState) made(c *Comm) {
-	switch {
-	case rs.state.restored.Load():
-		rs.prologue.late.Add(1)
+	p := &rs.prologue
+	if rs.state.restored.Load() {
+		p.late.Add(1)
 		c.late = true
 		return
-	case rs.prologue.stays:
-		return
 	}
-	rs.prologue.mu.Lock()
-	defer rs.prologue.mu.Unlock()
-	rs.prologue.comms = append(rs.prologue.comms, c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stays {
+		p.comms = append(p.comms, c)
+	}
 }

@@ -77,6 +77,9 @@ func (s *State) Restore(ctx context.Context) error {
 		if sent := sentBy(s.c); sent > rs.prologue.sent {
 			return s.fail("Restore", fmt.Errorf("%w: %d messages were sent before Restore beside those that make communicators; send them after it, where First is true", ErrState, sent-rs.prologue.sent))
 		}
+		if rs.prologue.tooMany() {
+			return s.fail("Restore", errManyNotes)
+		}
 		if life != nil {
 			life.Begins()
 		}
@@ -211,7 +214,10 @@ func (s *State) barred() error {
 	sent, p := sentBy(s.c), &rs.prologue
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.under > 0 || sent <= p.sent {
+	switch {
+	case p.many:
+		return errManyNotes
+	case p.under > 0 || sent <= p.sent:
 		return nil // it makes its communicators, or has not come to anything
 	}
 	return errors.New("its program has sent messages without calling State.Restore before, and so has no safe points")
