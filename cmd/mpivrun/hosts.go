@@ -52,6 +52,20 @@ func (h host) place() string {
 	return h.Name
 }
 
+// add has h be what two lines say of it, this one and again.
+func (h *host) add(again host) {
+	h.Slots = max(h.Slots, 1) + max(again.Slots, 1)
+	if h.MaxSlots == 0 || again.MaxSlots == 0 {
+		h.MaxSlots = 0 // any number
+	} else {
+		h.MaxSlots += again.MaxSlots
+	}
+	if len(h.Networks) == 0 {
+		h.Networks = again.Networks
+	}
+	h.Distrusted = h.Distrusted || again.Distrusted
+}
+
 const maxSlots = 1 << 20
 
 // parseHosts parses "a:2,b".
@@ -228,7 +242,7 @@ func chosenOf(all, names []host, where string) ([]host, error) {
 			case own == nil:
 				own = &h
 			default: // there on several lines
-				own.Slots = max(own.Slots, 1) + max(h.Slots, 1)
+				own.add(h)
 			}
 		}
 		if own == nil {

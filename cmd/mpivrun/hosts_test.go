@@ -133,6 +133,19 @@ func TestHostsNamedTwice(t *testing.T) {
 	}, jobHosts(hosts, m))
 }
 
+// Who chooses a host of a hostfile gets what all its lines say.
+func TestHostOnSeveralLinesThatIsChosen(t *testing.T) {
+	file := t.TempDir() + "/hosts"
+	require.NoError(t, os.WriteFile(file, []byte("n1\nn2 slots=2 max_slots=2\nn2 slots=2 max_slots=2 san=10.0.0.2 trust=no\n"), 0o644))
+	r, err := parseRun([]string{"--host", "n2", "--hostfile", file, "p"})
+	require.NoError(t, err)
+	got, err := r.hosts()
+	require.NoError(t, err)
+	require.Equal(t, []host{{
+		Name: "n2", Slots: 4, MaxSlots: 4, Networks: []control.Network{{Class: topology.SAN, Address: "10.0.0.2"}}, Distrusted: true,
+	}}, got)
+}
+
 // FuzzPerNode: what Slurm says of its nodes is counts, as many as there are
 // nodes, or an error.
 func FuzzPerNode(f *testing.F) {

@@ -111,31 +111,25 @@ func slotsOf(hosts []host, m machine) int {
 // jobHosts is hosts for the agent. A host that is named several times has the
 // slots of all, as with mpirun.
 func jobHosts(hosts []host, m machine) []agent.Host {
-	var all []agent.Host
+	var once []host
 	at := map[string]int{}
 	for _, h := range hosts {
-		here := h.isLocal(m)
 		key := h.Name
-		if here {
+		if h.isLocal(m) {
 			key = "" // whatever it is called
 		}
 		if i, again := at[key]; again {
-			a := &all[i]
-			a.Slots += max(h.Slots, 1)
-			if a.MaxSlots == 0 || h.MaxSlots == 0 {
-				a.MaxSlots = 0 // any number
-			} else {
-				a.MaxSlots += h.MaxSlots
-			}
-			if len(a.Networks) == 0 {
-				a.Networks = h.Networks
-			}
-			a.Distrusted = a.Distrusted || h.Distrusted
+			once[i].add(h)
 			continue
 		}
-		at[key] = len(all)
+		at[key] = len(once)
+		once = append(once, h)
+	}
+	here, isHere := at[""]
+	var all []agent.Host
+	for i, h := range once {
 		all = append(all, agent.Host{
-			Name: h.Name, Slots: max(h.Slots, 1), MaxSlots: h.MaxSlots, Here: here, Networks: h.Networks, Distrusted: h.Distrusted,
+			Name: h.Name, Slots: max(h.Slots, 1), MaxSlots: h.MaxSlots, Here: isHere && i == here, Networks: h.Networks, Distrusted: h.Distrusted,
 		})
 	}
 	return all
