@@ -80,11 +80,17 @@ func (m *Machine) Takes(name string) bool {
 	return h != nil && h.well() && !h.quarantine.holds(m.now)
 }
 
+// Cordoned says whether ranks are to be kept off a host until the operator says otherwise.
+func (m *Machine) Cordoned(name string) bool {
+	h := m.hosts[name]
+	return h != nil && (h.cordoned || h.draining != nil)
+}
+
 // Left says whether ranks are kept off a host: by the operator, or since they were moved off
 // it lately.
 func (m *Machine) Left(name string) bool {
 	h := m.hosts[name]
-	return h != nil && (h.cordoned || h.draining != nil || h.quarantine.holds(m.now))
+	return m.Cordoned(name) || h != nil && h.quarantine.holds(m.now)
 }
 
 func (m *Machine) host(name string) *host {

@@ -121,7 +121,7 @@ func (a *Agent) goOn() {
 // no more ranks, or that may be lost, gets one only if it can go nowhere else.
 func (a *Agent) refuge(p *process, r int, taken map[int]*process) (*process, stored, error) {
 	free := a.sparesFor(p, taken)
-	takes := func(q *process) bool { return a.policy == nil || a.policy.machine.Takes(q.host.name) }
+	takes := func(q *process) bool { return a.healthy(q.host) }
 	heard := func(q *process) bool { return takes(q) && a.hearsOf(q.host, 3*control.Beat(a.job.Silence)) }
 	for _, fits := range []func(*process) bool{heard, takes} {
 		some := slices.DeleteFunc(slices.Clone(free), func(q *process) bool { return !fits(q) })

@@ -341,6 +341,44 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	}
 }
 
+// Nor does one that the operator moves go there.
+func TestAMovedRankKeepsOffACordonedHost(t *testing.T) {
+	for _, c := range []struct {
+		name, host string
+		cordoned   []string
+		to         int // -1: nowhere
+	}{
+		{"anywhere", "", nil, 1},
+		{"anywhere but there", "", []string{"b"}, 2},
+		{"nowhere", "", []string{"b", "c"}, -1},
+		{"there, which is not to be", "b", []string{"b"}, -1},
+		{"elsewhere", "c", []string{"b"}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _ := surviving(1, 0, 0)
+			p := a.processes
+			a.toldStart = true
+			a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place()})),
+				hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+			for _, h := range a.hosts {
+				a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
+			}
+			for _, h := range c.cordoned {
+				a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
+			}
+			var refused error
+			a.move(0, c.host, func(err error) { refused = err })
+			if c.to < 0 {
+				require.EqualError(t, refused, "host b is to get no rank: it was cordoned, drained or left; mpivrun uncordon b ends that")
+				require.Empty(t, a.survival.moving)
+				return
+			}
+			require.NoError(t, refused)
+			require.Equal(t, p[c.to], a.survival.moving[0].to)
+		})
+	}
+}
+
 // Between the only two hosts in question a copy could not be sent before. It is tried again for a while.
 func TestCopiesAreSentAgainWhereTheyMust(t *testing.T) {
 	a, _ := surviving(1, 1, 0)

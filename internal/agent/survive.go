@@ -339,7 +339,7 @@ func (a *Agent) saved(p *process, s control.Saved) {
 }
 
 // move begins to move a rank to a spare process on a host, or on any if that is
-// empty; told is called when it has ended.
+// empty; told is called when it has ended. Hosts from which the operator keeps ranks off get none.
 func (a *Agent) move(rank int, host string, told func(error)) {
 	if err := a.movable(rank); err != nil {
 		told(err)
@@ -359,13 +359,22 @@ func (a *Agent) noSpare(from *process, host string) error {
 	if host != "" && a.hostNamed(host) == nil {
 		return fmt.Errorf("the job has no host %s", host)
 	}
-	var on []string
+	var on, cordoned []string
 	for _, p := range a.sparesFor(from, nil) {
-		if !slices.Contains(on, p.host.name) {
-			on = append(on, p.host.name)
+		names := &on
+		if a.cordoned(p.host) {
+			names = &cordoned
+		}
+		if !slices.Contains(*names, p.host.name) {
+			*names = append(*names, p.host.name)
 		}
 	}
 	switch {
+	case slices.Contains(cordoned, host) || len(on) == 0 && len(cordoned) > 0:
+		if host == "" {
+			host = cordoned[0]
+		}
+		return fmt.Errorf("host %s is to get no rank: it was cordoned, drained or left; mpivrun uncordon %s ends that", host, host)
 	case len(on) > 0:
 		return fmt.Errorf("there is no spare process on host %s, but on %s", host, strings.Join(on, ", "))
 	case a.survival.failures.how != "":
@@ -409,22 +418,27 @@ func (a *Agent) moveTo(rank int, from, to *process, told func(error)) *move {
 	return m
 }
 
-// spareOn is a spare process for a rank of p on a host; on any if that is empty.
+// spareOn is a spare process for a rank of p on a host; on any if that is empty, and rather on one that is well.
+// None is on a host that is to get no rank.
 func (a *Agent) spareOn(p *process, host string) *process {
-	if host == "" {
-		return a.spareFor(p, nil)
+	all := slices.DeleteFunc(a.sparesFor(p, nil), func(q *process) bool {
+		return a.cordoned(q.host) || host != "" && q.host.name != host
+	})
+	at := slices.IndexFunc(all, func(q *process) bool { return a.healthy(q.host) })
+	switch {
+	case len(all) == 0:
+		return nil
+	case at < 0:
+		return all[0]
 	}
-	for _, h := range a.hosts {
-		if h.name == host {
-			twin := *p
-			twin.host = h
-			if s := a.spareFor(&twin, map[int]*process{-1: p}); s != nil && s.host == h {
-				return s
-			}
-		}
-	}
-	return nil
+	return all[at]
 }
+
+// healthy tells whether ranks may come to h, as far as the policy knows.
+func (a *Agent) healthy(h *host) bool { return a.policy == nil || a.policy.machine.Takes(h.name) }
+
+// cordoned tells whether ranks are kept off h until the operator says otherwise.
+func (a *Agent) cordoned(h *host) bool { return a.policy != nil && a.policy.machine.Cordoned(h.name) }
 
 func (a *Agent) processOf(rank int) *process {
 	for _, p := range a.processes {
