@@ -139,6 +139,15 @@ func (n *noise) observe(x, weight float64) {
 // scatter is the standard deviation of a reading.
 func (n *noise) scatter() float64 { return math.Sqrt(n.variance) }
 
+// noiseOf is a noise that has the spread of p, as learned from as many readings.
+func noiseOf(p Promise) noise {
+	n := noise{readings: min(float64(p.Samples), noiseMemory), level: math.Log(p.Rate), slow: math.Log(p.Rate)}
+	if n.readings > 0 {
+		n.variance = max(0, (p.Spread*p.Spread*(n.readings+noisePrior)-noiseFirst*noiseFirst*noisePrior)/n.readings)
+	}
+	return n
+}
+
 // spread is the standard deviation that the sum of many readings behaves as if
 // each had on its own.
 func (n *noise) spread() float64 {

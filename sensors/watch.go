@@ -109,6 +109,7 @@ type Watch struct {
 // watched is what is known of one link and size class.
 type watched struct {
 	promise   Promise // Rate is 0 until it is known
+	seen      bool    // there was a reading
 	byHand    bool    // it is a threshold's
 	kept      Promise // then, what was promised already: it is not lost
 	learning  []sample
@@ -159,7 +160,7 @@ func NewWatch(o WatchOptions) (*Watch, error) {
 		default:
 			l.delivered = learnReadings
 			l.promise, l.first, l.wander = p, p.Wander, p.Wander*p.Wander
-			l.noise = noise{readings: min(float64(p.Samples), noiseMemory), level: math.Log(p.Rate), slow: math.Log(p.Rate), variance: p.Spread * p.Spread}
+			l.noise = noiseOf(p)
 			w.beside(key{p.Link, p.Size}, l, time.Time{})
 		}
 	}
@@ -229,6 +230,7 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		return Breach{}, false
 	}
 	l.see(r)
+	l.seen = true
 	others := w.others(l, r.At)
 	changed := l.judge(r, w.least(l), others)
 	if l.broken || changed {
@@ -259,7 +261,24 @@ func (w *Watch) Contract() (c Contract) {
 			c.Promises = append(c.Promises, l.kept)
 		case l.promise.Rate > 0 && !l.byHand:
 			l.promise.Spread = l.noise.spread()
+			l.promise.Samples = max(l.promise.Samples, int(l.noise.readings))
 			c.Promises = append(c.Promises, l.promise)
+		}
+	}
+	slices.SortFunc(c.Promises, Promise.compare)
+	return c
+}
+
+// Beside returns the promises of other, and in their place those of Contract of which w has had readings.
+func (w *Watch) Beside(other Contract) Contract {
+	c := w.Contract()
+	c.Promises = slices.DeleteFunc(c.Promises, func(p Promise) bool {
+		known := slices.ContainsFunc(other.Promises, func(q Promise) bool { return p.compare(q) == 0 })
+		return known && !w.links[key{p.Link, p.Size}].seen
+	})
+	for _, q := range other.Promises {
+		if !slices.ContainsFunc(c.Promises, func(p Promise) bool { return p.compare(q) == 0 }) {
+			c.Promises = append(c.Promises, q)
 		}
 	}
 	slices.SortFunc(c.Promises, Promise.compare)

@@ -3,6 +3,7 @@ package sensors
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -330,6 +331,45 @@ func TestLoadedContractHoldsAtOnce(t *testing.T) {
 	g := newFeed(t, WatchOptions{Mode: Enforce, Contract: c})
 	g.each(20, over(there, 3e6))
 	require.Len(t, g.began, 1)
+}
+
+// Who loads a contract and stores it again without a reading has changed nothing.
+func TestALoadedContractStaysAsItIs(t *testing.T) {
+	var all []Promise
+	for i, p := range []Promise{{Spread: 0.42, Samples: 40}, {Spread: 0.25, Samples: 20}, {Spread: 0.2, Samples: 60}, {Spread: 0.1, Samples: 600}, {Spread: 0.8, Samples: 30}} {
+		p.Link, p.Rate, p.Best = Link{From: "x", To: fmt.Sprint(i)}, 1e6, 1e6
+		all = append(all, p)
+	}
+	w, err := NewWatch(WatchOptions{Contract: Contract{all}})
+	require.NoError(t, err)
+	for i, p := range w.Contract().Promises {
+		require.InEpsilon(t, all[i].Spread, p.Spread, 1e-9)
+		p.Spread = all[i].Spread
+		require.Equal(t, all[i], p)
+	}
+}
+
+// Two jobs that go by one file learn of other links, and each keeps what the other has stored.
+func TestContractsBesideThoseOfOthers(t *testing.T) {
+	at := func(to string, rate float64) Promise {
+		return Promise{Link: Link{From: "x", To: to}, Rate: rate, Best: rate, Spread: 0.25, Samples: 20}
+	}
+	f := newFeed(t, WatchOptions{Mode: Learn, Contract: Contract{[]Promise{at("old", 1e6), at("gone", 1e6)}}})
+	f.each(1000, over(there, 12e6))
+	rates := map[string]float64{}
+	for _, p := range f.watch.Beside(Contract{[]Promise{at("new", 2e6), at("old", 3e6)}}).Promises {
+		rates[p.Link.To] = p.Rate
+	}
+	require.Len(t, rates, 4)
+	require.InDelta(t, 12e6, rates[there.To], 1e6, "learned here")
+	delete(rates, there.To)
+	require.Equal(t, map[string]float64{"old": 3e6, "new": 2e6, "gone": 1e6}, rates)
+
+	learned := f.watch.Contract().Promises
+	i := slices.IndexFunc(learned, func(p Promise) bool { return p.Link == there })
+	again := learned[i]
+	again.Rate = 1
+	require.Contains(t, f.watch.Beside(Contract{[]Promise{again}}).Promises, learned[i], "what this one has seen goes first")
 }
 
 func TestWatchIsBounded(t *testing.T) {

@@ -18,8 +18,12 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 	if level == "none" {
 		say(r.LogBytes > 0, "--log-bytes has no effect: with --survive none nothing is logged")
 	}
-	if level == "none" || level == "report" {
-		say(r.Grace > 0 && hosts > 1, "--grace has no effect: with --survive "+level+" ranks do not leave a host")
+	if (level == "none" || level == "report") && hosts > 1 {
+		say(r.Grace > 0, "--grace has no effect: with --survive "+level+" ranks do not leave a host")
+		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: with --survive "+level+" ranks do not leave a link that is slow")
+		say(r.ContractsFile != "", "--contracts-file has no effect: with --survive "+level+" no contracts are learned")
+	} else if r.Contracts == "off" && hosts > 1 {
+		say(r.ContractsFile != "", "--contracts-file has no effect: with --contracts off none are learned")
 	}
 	say(r.SpareMemory > 0 && r.Spares == 0, "--spare-memory has no effect: the job has no spare processes (--spares)")
 	if hosts == 1 {

@@ -23,6 +23,8 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 		{"--silence 3 --grace 5 --contracts learn --contracts-file f --contract X>Y:1MB/s prog", 2, nil},
 		{"--contracts off prog", 1, nil},
 		{"--survive report --grace 5 prog", 2, []string{"--grace"}},
+		{"--survive none --contracts learn --contracts-file f prog", 2, []string{"--contracts", "--contracts-file"}},
+		{"--contracts off --contracts-file f prog", 2, []string{"--contracts-file"}},
 		{"--transport tcp --relay a prog", 2, []string{"--relay"}},
 		{"--transport tcp,libp2p --relay a prog", 2, nil},
 		{"--relay a prog", 2, nil},

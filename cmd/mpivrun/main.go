@@ -186,13 +186,33 @@ func launch(args []string, stdout, stderr *os.File) int {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 
-	a, err := agent.Start(j)
-	if err != nil {
-		return report(stderr, misspelt(args[0], err))
-	}
-	ended := make(chan int)
-	go func() { ended <- a.Wait() }()
+	var a *agent.Agent
+	begun, ended := make(chan error), make(chan int)
+	go func() { // it may take its time: a file of the job's may be on a host that does not answer
+		var err error
+		a, err = agent.Start(j)
+		begun <- err
+	}()
 	var n interrupts
+	var early []os.Signal
+	for starting := true; starting; {
+		select {
+		case err := <-begun:
+			if err != nil {
+				return report(stderr, misspelt(args[0], err))
+			}
+			starting = false
+		case s := <-signals:
+			if n.enough(s) {
+				return exit.Signal + int(s.(syscall.Signal))
+			}
+			early = append(early, s)
+		}
+	}
+	go func() { ended <- a.Wait() }()
+	for _, s := range early {
+		a.Signal(s.(syscall.Signal))
+	}
 	for {
 		select {
 		case s := <-signals:

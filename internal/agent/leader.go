@@ -111,13 +111,8 @@ func (a *Agent) prepareContracts() error {
 		return err
 	}
 	if a.job.ContractsFile != "" {
-		f, err := os.Open(a.job.ContractsFile)
-		if err == nil {
-			o.Contract, err = sensors.Load(f)
-			f.Close()
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is made when the job ends
-			return fmt.Errorf("--contracts-file %s: %w", a.job.ContractsFile, err)
+		if o.Contract, err = loadContracts(a.job.ContractsFile); err != nil {
+			return fmt.Errorf("--contracts-file %w", err)
 		}
 	}
 	if a.contracts, err = sensors.NewWatch(o); err != nil {
@@ -127,12 +122,35 @@ func (a *Agent) prepareContracts() error {
 	return nil
 }
 
-// storeContracts writes what was learned. The job is over.
+// loadContracts is what is stored in a file; nothing if there is none.
+func loadContracts(file string) (c sensors.Contract, err error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that nobody writes to is empty
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	if c, err = sensors.Load(f); err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+// storeContracts writes what was learned. The job is over. What other jobs have stored meanwhile stays, of links
+// of which this one has learned nothing.
 func (a *Agent) storeContracts() {
 	if a.contracts == nil || a.job.ContractsFile == "" {
 		return
 	}
-	err := whole.Write(a.job.ContractsFile, 0o600, func(f *os.File) error { return a.contracts.Contract().Store(f) })
+	var stored sensors.Contract
+	if st, err := os.Stat(a.job.ContractsFile); err == nil && st.Mode().IsRegular() {
+		if stored, err = loadContracts(a.job.ContractsFile); err != nil {
+			a.warn("--contracts-file is written anew: %v", err)
+		}
+	}
+	err := whole.Write(a.job.ContractsFile, 0o600, func(f *os.File) error { return a.contracts.Beside(stored).Store(f) })
 	if err != nil {
 		a.warn("--contracts-file %s: %v", a.job.ContractsFile, err)
 	}
