@@ -94,7 +94,8 @@ type Agent struct {
 	deposed  error         // why this is the head no more; nil: it is
 	typing   *feeder       // takes what a front brings of the job's input; nil: the job reads none
 	typed0   int64         // bytes of it that have come to here, or to heads before
-	fronts   *front        // who shows the job; nil: nobody has
+	fronts   []*front      // who show the job
+	typist   *front        // who of them brings its input; nil: nobody does
 	settled  chan struct{} // closed when code is known
 	back     *reconvention // while a new head hears what is there; nil: no more
 	voters   []int         // by index of their hosts

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,9 @@ type Viewer struct {
 	identity *identity.Identity
 	seen     map[stdio]int64
 	unshown  error // why what the job prints cannot be shown
+
+	name    string
+	watches bool // another brings the input
 
 	line atomic.Pointer[control.Conn[control.FromFront]] // to the head; nil: there is none
 
@@ -83,7 +87,7 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 	if v.identity, err = v.pass.Credentials.Open(); err != nil {
 		return 1, err
 	}
-	v.seen = map[stdio]int64{}
+	v.seen, v.name = map[stdio]int64{}, rand.Text()
 	v.more.L = &v.mu
 	defer func() {
 		v.mu.Lock()
@@ -155,7 +159,7 @@ func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met 
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
 		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
-		err := from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion}})
+		err := from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion, Viewer: v.name, Types: v.Stdin != nil && !v.watches}})
 		if err == nil {
 			first, err = told.Receive()
 		}
@@ -233,7 +237,7 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 			}
 		}
 	})
-	if at.Reads && v.Stdin != nil {
+	if v.watches = at.Other; at.Reads && v.Stdin != nil {
 		v.mu.Lock()
 		if !v.typed { // what is read here goes on where others have ended
 			v.typed = true

@@ -20,7 +20,7 @@ func (a *Agent) finish() {
 	if a.deputy != nil {
 		a.pronounce()
 		a.speaker.close()
-		a.partFromFront()
+		a.partFromFronts()
 		a.sayOver()
 		a.spool.close()
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/tls"
 	"encoding/json"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -17,13 +18,14 @@ import (
 
 // A front is the connection of who shows the job to a user, as the head sees it.
 type front struct {
-	a    *Agent
-	conn *patient.Conn
-	from *control.Conn[control.FromFront]
-	to   *control.Conn[control.ToFront]
-	over chan struct{} // closed with the connection
-	once sync.Once
-	gone sync.WaitGroup
+	a      *Agent
+	viewer string // see control.Attach
+	conn   *patient.Conn
+	from   *control.Conn[control.FromFront]
+	to     *control.Conn[control.ToFront]
+	over   chan struct{} // closed with the connection
+	once   sync.Once
+	gone   sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
 	left bool       // end was called: gone takes no more
@@ -66,18 +68,20 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	if err != nil || first.Attach == nil {
 		return
 	}
+	a, types := h.a, first.Attach.Types
+	f.viewer = first.Attach.Viewer
 	attached := make(chan bool, 1)
-	h.a.post(func() { h.a.attach(f, attached) })
+	a.post(func() { a.attach(f, types, attached) })
+	defer a.post(func() { a.parted(f) })
 	select {
 	case <-attached:
-	case <-h.a.done: // there may be a last word to show
+	case <-a.done: // there may be a last word to show
 		if f.to.Send(control.ToFront{Attached: &control.Attached{}}) != nil {
 			return
 		}
 	}
-	a := h.a
-	a.spool.show(f, nil)
-	defer a.spool.show(nil, f)
+	a.spool.join(f)
+	defer a.spool.leave(f)
 	f.gone.Go(f.show)
 	f.gone.Go(f.beat)
 	conn.Wait(a.job.Silence)
@@ -91,7 +95,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 		case m.Input != nil:
 			in := m.Input
 			a.post(func() {
-				if a.typing != nil && a.fronts == f {
+				if a.typing != nil && a.typist == f {
 					a.typed0 += int64(len(in.Data))
 					a.typing.add(in.Data, in.End)
 				}
@@ -102,31 +106,44 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	}
 }
 
-// attach tells f how the job stands.
-func (a *Agent) attach(f *front, attached chan<- bool) {
+// attach tells f how the job stands, and whether the input is to come from there: the first who would bring it does,
+// until he goes.
+func (a *Agent) attach(f *front, types bool, attached chan<- bool) {
 	if a.back != nil { // what has come of the input the deputies will say
-		a.back.then = append(a.back.then, func() { a.attach(f, attached) })
+		a.back.then = append(a.back.then, func() { a.attach(f, types, attached) })
 		return
 	}
-	told := control.Attached{Reads: a.typing != nil, Input: a.typed0}
+	other := a.typist != nil && a.typist.viewer != f.viewer
+	types = types && a.typing != nil && !other
+	told := control.Attached{Reads: types, Other: other, Input: a.typed0}
 	if f.to.Send(control.ToFront{Attached: &told}) == nil {
-		a.fronts = f
-		a.tellFront()
+		a.fronts = append(a.fronts, f)
+		if types {
+			a.typist = f
+		}
+		a.tellFronts()
 	}
 	attached <- true
 }
 
-// tellFront tells who shows the job where to look for the next head.
-func (a *Agent) tellFront() {
-	if a.fronts == nil {
-		return
+// parted is told that f shows the job no more.
+func (a *Agent) parted(f *front) {
+	a.fronts = slices.DeleteFunc(a.fronts, func(g *front) bool { return g == f })
+	if a.typist == f {
+		a.typist = nil
 	}
+}
+
+// tellFronts tells who show the job where to look for the next head.
+func (a *Agent) tellFronts() {
 	v := &control.Voters{}
 	for _, i := range a.voters {
 		v.Voters = append(v.Voters, a.voterOf(i))
 	}
-	if len(v.Voters) > 0 {
-		a.fronts.tell(control.ToFront{Voters: v})
+	for _, f := range a.fronts {
+		if len(v.Voters) > 0 {
+			f.tell(control.ToFront{Voters: v})
+		}
 	}
 }
 
@@ -170,31 +187,27 @@ func (f *front) beat() {
 // go when it knows.
 const frontTime = time.Second
 
-// partFromFront has who shows the job show the rest, and how it ended. What nobody shows is
+// partFromFronts has who show the job show the rest, and how it ended. What nobody shows is
 // left in a directory beside the job's.
-func (a *Agent) partFromFront() {
+func (a *Agent) partFromFronts() {
 	close(a.settled)
-	for end := time.Now().Add(frontTime); !a.spool.watched() && time.Now().Before(end); {
+	for end := time.Now().Add(frontTime); len(a.spool.who()) == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	f := a.spool.who()
+	fronts := a.spool.who()
 	rest := a.spool.finish()
-	if f != nil && len(rest) == 0 {
-		select {
-		case <-f.over:
-		case <-time.After(frontTime):
+	if len(fronts) > 0 && len(rest) == 0 {
+		late := time.After(frontTime)
+		for _, f := range fronts {
+			select {
+			case <-f.over:
+			case <-late:
+				return
+			}
 		}
 		return
 	}
 	_ = leaveBehind(a.deputy.dir.Path, rest, a.code) // nobody is there to be told that it could not be kept
-}
-
-func (s *spool) watched() bool { return s.who() != nil }
-
-func (s *spool) who() *front {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shows
 }
 
 // An endedJob is how a job ended that nobody looked at.

@@ -269,6 +269,56 @@ func TestNobodyShowsTheJob(t *testing.T) {
 	require.Empty(t, rundir.Left(j.Name), "it is shown once")
 }
 
+// Who comes to look takes nothing from who shows the job already: neither what it prints, nor its input, nor its
+// exit code.
+func TestSeveralShowTheJob(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 0, 0)
+	var err error
+	var typed *os.File
+	j.Stdin, typed, err = os.Pipe()
+	require.NoError(t, err)
+	defer typed.Close()
+	j.StdinRank = 0
+	j.Programs = []Program{{Ranks: 1, Path: "sh", Args: []string{"-c", "i=0; while [ $i -lt 100 ]; do echo line $i; sleep 0.01; i=$((i+1)); done; read word; echo $word; exit 4"}}}
+	dir, _, code := outliving(t, j, out, errs)
+	out.await(t, "line 9\n", 1)
+	var outs [2]buffer
+	var ends [2]chan int
+	for i := range ends {
+		ends[i] = make(chan int, 1)
+		v := &Viewer{Stdout: &outs[i], Stderr: errs}
+		if i == 0 {
+			none, err := os.Open(os.DevNull)
+			require.NoError(t, err)
+			defer none.Close()
+			v.Stdin = none
+		}
+		go func() {
+			c, err := v.Attach(dir)
+			if err != nil {
+				errs.Write([]byte(err.Error()))
+			}
+			ends[i] <- c
+		}()
+	}
+	for i := range outs {
+		outs[i].await(t, "line 99\n", 1)
+	}
+	_, err = typed.WriteString("typed\n")
+	require.NoError(t, err)
+	require.Equal(t, 4, awaitCode(t, code, errs), "%s", errs)
+	var all strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&all, "line %d\n", i)
+	}
+	all.WriteString("typed\n")
+	require.Equal(t, all.String(), out.String())
+	for i := range ends {
+		require.Equal(t, 4, awaitCode(t, ends[i], errs), "%s", errs)
+		require.True(t, strings.HasSuffix(all.String(), outs[i].String()), outs[i].String())
+	}
+}
+
 func TestADirectoryThatIsNoText(t *testing.T) {
 	j, out, errs := lossy(t, "save", 3, 3, 0)
 	j.Dir = filepath.Join(t.TempDir(), "b\xfccher")

@@ -188,9 +188,9 @@ func (a *Agent) openInput() error {
 	return nil
 }
 
-// tookInput tells the front that n bytes more can come.
+// tookInput tells who brings the input that n bytes more can come.
 func (a *Agent) tookInput(n int) {
-	if f := a.fronts; f != nil {
+	if f := a.typist; f != nil {
 		f.tell(control.ToFront{Taken: &control.Taken{Bytes: n}})
 	}
 }
@@ -323,7 +323,7 @@ func (a *Agent) tellVoters(also ...int) {
 			h.place.(*remote).order(control.ToAgent{Voters: &own})
 		}
 	}
-	a.tellFront()
+	a.tellFronts()
 }
 
 // foundVoters begins the replication of what this head decides: all agents have joined.

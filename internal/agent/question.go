@@ -145,6 +145,10 @@ func (a *Agent) answer(q Question, reply chan<- Answer) {
 	case "watch":
 		reply <- Answer{Poll: true} // from another host
 	case "trace":
+		if a.deputy != nil {
+			reply <- Answer{Error: "a job with --outlive cannot be traced while it runs: begin it with --trace FILE"}
+			return
+		}
 		reply <- Answer{Error: fmt.Sprintf("a trace is written on the host on which the job began: ask on host %s", a.hereName())}
 	case "explain":
 		a.lookTwice(func(e waits.Explanation, silent []*process, proven, _ bool) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,17 +13,16 @@ import (
 )
 
 // A spool is what the job has written and no user has seen, where who shows it to the
-// user may come and go. While somebody shows it, who writes waits for him, and for a moment
-// after he went, as he may look for the next head; while nobody does, it is kept, and the
-// oldest goes when the spool is full.
+// user may come and go. Several may: what all of them have shown is no more. While somebody
+// shows it, who writes waits for him, and for a moment after he went, as he may look for the
+// next head; while nobody does, it is kept, and the oldest goes when the spool is full.
 type spool struct {
 	mu      sync.Mutex // guards what follows
 	room    sync.Cond  // something has changed
 	texts   []control.Text
 	bytes   int
-	sent    int // of texts: they are on their way to who shows them
-	gone    int // texts that are no more
-	shows   *front
+	gone    int // texts that are no more: the number of the first that is, counted from 0
+	fronts  map[*front]*shows
 	until   time.Time   // when nobody need be waited for who shows them
 	wake    *time.Timer // at that time
 	dropped int64       // bytes that went
@@ -29,11 +30,14 @@ type spool struct {
 	closed  bool        // nobody waits any more
 }
 
+// A shows is how far a front is: the numbers of the texts that it gets next, and shows next.
+type shows struct{ sends, shows int }
+
 // spoolBytes is how much a spool holds.
 const spoolBytes = 16 << 20
 
 func newSpool() *spool {
-	s := new(spool)
+	s := &spool{fronts: map[*front]*shows{}}
 	s.room.L = &s.mu
 	s.until = time.Now().Add(frontTime) // which has passed when it is woken: nothing would wake it again
 	s.wake = time.AfterFunc(frontTime, func() {
@@ -71,14 +75,12 @@ func (s *spool) add(t control.Text) error {
 	s.texts = append(s.texts, t)
 	s.bytes += len(t.Data)
 	own := s.gone + len(s.texts)
-	for s.bytes > spoolBytes && s.shows == nil && len(s.texts) > 1 {
-		s.bytes -= len(s.texts[0].Data)
+	for s.bytes > spoolBytes && len(s.fronts) == 0 && len(s.texts) > 1 {
 		s.dropped += int64(len(s.texts[0].Data))
-		s.texts = s.texts[1:]
-		s.gone++
+		s.forgetLocked()
 	}
 	s.room.Broadcast()
-	for (s.shows != nil || time.Now().Before(s.until)) && !s.closed && s.gone < own {
+	for (len(s.fronts) > 0 || time.Now().Before(s.until)) && !s.closed && s.gone < own {
 		s.room.Wait()
 	}
 	if s.gone < own && s.closed {
@@ -92,51 +94,84 @@ func (s *spool) add(t control.Text) error {
 func (s *spool) next(f *front) (t control.Text, dropped int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.shows == f && !s.closed && s.sent == len(s.texts) && !(s.ended && len(s.texts) == 0) {
+	for {
+		at, end := s.fronts[f], s.gone+len(s.texts)
+		switch {
+		case at == nil, s.closed, s.ended && at.shows == end:
+			return t, 0, false
+		case at.sends < end:
+			t, dropped = s.texts[at.sends-s.gone], s.dropped
+			s.dropped = 0
+			at.sends++
+			return t, dropped, true
+		}
 		s.room.Wait()
 	}
-	if s.shows != f || s.closed || s.sent == len(s.texts) {
-		return t, 0, false
-	}
-	t, dropped = s.texts[s.sent], s.dropped
-	s.dropped = 0
-	s.sent++
-	return t, dropped, true
 }
 
 // shown is told that f has shown n texts.
 func (s *spool) shown(f *front, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shows != f {
-		return
+	if at := s.fronts[f]; at != nil {
+		at.shows = min(at.shows+max(n, 0), at.sends)
+		s.advanceLocked()
 	}
-	for ; n > 0 && s.sent > 0; n-- {
-		s.bytes -= len(s.texts[0].Data)
-		s.texts[0] = control.Text{}
-		s.texts = s.texts[1:]
-		s.sent--
-		s.gone++
+}
+
+// advanceLocked forgets what all have shown who show anything.
+func (s *spool) advanceLocked() {
+	all := s.gone + len(s.texts)
+	for _, at := range s.fronts {
+		all = min(all, at.shows)
+	}
+	for len(s.fronts) > 0 && s.gone < all {
+		s.forgetLocked()
 	}
 	s.room.Broadcast()
 }
 
-// show has f show what there is, in place of who did; nil: nobody does, unless it is not
-// old who did.
-func (s *spool) show(f, old *front) {
+// forgetLocked forgets the first text.
+func (s *spool) forgetLocked() {
+	s.bytes -= len(s.texts[0].Data)
+	s.texts[0] = control.Text{}
+	s.texts = s.texts[1:]
+	s.gone++
+}
+
+// join has f show what there is, in place of the same viewer if it shows it already.
+func (s *spool) join(f *front) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f == nil && s.shows != old {
+	for g := range s.fronts {
+		if g.viewer == f.viewer {
+			g.end()
+			delete(s.fronts, g)
+		}
+	}
+	s.fronts[f] = &shows{s.gone, s.gone}
+	s.room.Broadcast()
+}
+
+// leave has f show nothing any more.
+func (s *spool) leave(f *front) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fronts[f] == nil {
 		return
 	}
-	if s.shows != nil {
-		s.shows.end()
-	}
-	s.shows, s.sent = f, 0
-	if f == nil {
+	delete(s.fronts, f)
+	if len(s.fronts) == 0 {
 		s.expectLocked()
 	}
-	s.room.Broadcast()
+	s.advanceLocked()
+}
+
+// who is those that show what there is.
+func (s *spool) who() []*front {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.fronts))
 }
 
 // lostText says that so many bytes were not kept.
@@ -151,7 +186,7 @@ func (s *spool) finish() []control.Text {
 	defer s.mu.Unlock()
 	s.ended = true
 	s.room.Broadcast()
-	for s.shows != nil && len(s.texts) > 0 {
+	for len(s.fronts) > 0 && len(s.texts) > 0 {
 		s.room.Wait()
 	}
 	if s.dropped > 0 {
@@ -166,10 +201,10 @@ func (s *spool) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.wake.Stop()
-	if s.shows != nil {
-		s.shows.end()
-		s.shows = nil
+	for f := range s.fronts {
+		f.end()
 	}
+	clear(s.fronts)
 	s.room.Broadcast()
 }
 

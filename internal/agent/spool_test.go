@@ -26,20 +26,20 @@ func TestSpoolTakesWhatIsShownOrKept(t *testing.T) {
 		}, nil},
 		"its user leaves": {func(s *spool, f *front) {
 			s.next(f)
-			s.show(nil, f)
+			s.leave(f)
 		}, nil},
 		"its user leaves, as the head ends": {func(s *spool, f *front) {
 			s.next(f)
-			s.show(nil, f)
+			s.leave(f)
 			time.Sleep(frontTime / 2)
 			s.close()
 		}, errNotKept},
 		"its user comes back": {func(s *spool, f *front) {
 			s.next(f)
-			s.show(nil, f)
+			s.leave(f)
 			time.Sleep(frontTime / 2)
 			f = someFront()
-			s.show(f, nil)
+			s.join(f)
 			time.Sleep(frontTime)
 			s.next(f)
 			s.shown(f, 1)
@@ -52,7 +52,7 @@ func TestSpoolTakesWhatIsShownOrKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, f := newSpool(), someFront()
-				s.show(f, nil)
+				s.join(f)
 				took := make(chan error, 1)
 				go func() { took <- s.add(control.Text{Data: []byte("text")}) }()
 				synctest.Wait()
@@ -71,6 +71,45 @@ func TestSpoolOfAHeadThatHasEndedTakesNothing(t *testing.T) {
 		require.NoError(t, s.add(control.Text{Data: []byte("kept")}), "nobody has shown it for a moment")
 		s.close()
 		require.Equal(t, errNotKept, s.add(control.Text{Data: []byte("late")}))
+	})
+}
+
+// What one has shown stays until all have who show it.
+func TestSpoolForSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpool()
+		f, g := someFront(), someFront()
+		f.viewer, g.viewer = "f", "g"
+		s.join(f)
+		took := make(chan error, 2)
+		write := func(text string) { go func() { took <- s.add(control.Text{Data: []byte(text)}) }(); synctest.Wait() }
+		next := func(f *front) string {
+			text, _, ok := s.next(f)
+			require.True(t, ok)
+			return string(text.Data)
+		}
+		write("1")
+		require.Equal(t, "1", next(f))
+		s.join(g)
+		s.shown(f, 1)
+		synctest.Wait()
+		require.Empty(t, took, "one has not shown it")
+		write("2")
+		require.Equal(t, "1", next(g))
+		require.Equal(t, "2", next(g))
+		s.shown(g, 2)
+		require.NoError(t, <-took)
+		synctest.Wait()
+		require.Empty(t, took, "the other has not shown it")
+		again := someFront()
+		again.viewer = "f"
+		s.join(again)
+		require.Equal(t, "2", next(again), "a viewer that comes again goes on with what it had not shown")
+		_, _, ok := s.next(f)
+		require.False(t, ok, "and has one connection")
+		s.leave(again)
+		require.NoError(t, <-took, "nobody waits for one that goes")
+		s.close()
 	})
 }
 

@@ -25,11 +25,16 @@ type ToFront struct {
 }
 
 // Attach: show me the job.
-type Attach struct{ Version int }
+type Attach struct {
+	Version int
+	Viewer  string // unlike that of any other; who comes again is the same
+	Types   bool   // it would bring input, or has brought some
+}
 
 // Attached: here it is.
 type Attached struct {
-	Reads bool  // the job reads a standard input
+	Reads bool  // the job reads a standard input, which is to come from here
+	Other bool  //   which another brings
 	Input int64 // what has come of it so far, in bytes: it goes on from there
 }
 
