@@ -232,6 +232,37 @@ func (b *Box) numberLocked(o *op) {
 	}
 }
 
+// CheckOrder has the engine fail if a receive or a probe waits in vain for the message that it had in an
+// earlier life: another call has it, or has to have it.
+func (b *Box) CheckOrder() {
+	if !b.Chooses() {
+		return
+	}
+	b.e.polling.Lock()
+	defer b.e.leave()
+	b.mu.Lock()
+	lists := []*opList{&b.posted.any, &b.probes}
+	for i := range b.posted.exact {
+		lists = append(lists, &b.posted.exact[i])
+	}
+	var wrong *op
+	for _, l := range lists {
+		for o := l.head; o != nil && wrong == nil; o = o.next {
+			if o.only != 0 && o.only != never && b.streams.at(o.peer).got >= o.only {
+				wrong = o // what is here is matched when it comes, or when o is posted
+			}
+		}
+	}
+	var err *NondeterminismError
+	if wrong != nil {
+		err = &NondeterminismError{Rank: b.rank, To: wrong.peer, Message: wrong.only, Received: true}
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.e.fail(err, false)
+	}
+}
+
 // never is the number of no message.
 const never = 1<<64 - 1
 

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -33,6 +34,35 @@ func TestChoicesThatAreMadeAgainAreNotRecordedAgain(t *testing.T) {
 	}
 	require.Equal(t, engine.Choice{Kind: engine.ChoseNothing, Index: 3}, recorded[1])
 	require.Len(t, recorded, 2)
+}
+
+// Two goroutines of a rank receive, and one before the other than in the life before: a receive that so waits for a
+// message that another call has had, or that is none for it, is told.
+func TestReceivesInAnotherOrderAreReported(t *testing.T) {
+	for name, tags := range map[string][2]int32{
+		"another call has it": {1, 1},
+		"it is for another":   {3, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+			b := w.boxes[0]
+			b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: []engine.Choice{{Kind: engine.ChoseMessage, Index: 2, Source: 1, Seq: 1}}})
+			for tag := range int32(2) {
+				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1 + 2*tag}, []byte{1}, engine.Standard))
+			}
+			exact := b.Irecv(engine.Match{Peer: 1, Tag: tags[0]}, make([]byte, 1))
+			b.CheckOrder()
+			_, err := exact.Wait(t.Context(), recv)
+			require.NoError(t, err)
+			anybody := b.Irecv(engine.Match{Peer: engine.AnySource, Tag: tags[1]}, make([]byte, 1))
+			b.CheckOrder()
+			_, err = anybody.Wait(t.Context(), recv)
+			ne, ok := errors.AsType[*engine.NondeterminismError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, engine.NondeterminismError{Rank: 0, To: 1, Message: 1, Received: true}, *ne)
+			require.ErrorContains(t, err, "message 1 of rank 1 is not there for the call that had it")
+		})
+	}
 }
 
 // A decision that takes its time is recorded as what it is, whatever another goroutine has decided

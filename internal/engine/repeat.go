@@ -20,9 +20,13 @@ import (
 type NondeterminismError struct {
 	Rank, To topology.Rank
 	Message  uint64 // its number among those of Rank to To
+	Received bool   // no: it receives, or looks for, messages in another order; Message is of To to Rank
 }
 
 func (e *NondeterminismError) Error() string {
+	if e.Received {
+		return fmt.Sprintf("the program is not deterministic: rank %d, which does again what it did before its process died, receives or looks for messages in another order than then: message %d of rank %d is not there for the call that had it; where several goroutines of a rank receive, probe or test, and not all name the source, the order of these calls must not hang on time or chance", e.Rank, e.Message, e.To)
+	}
 	return fmt.Sprintf("the program is not deterministic: rank %d, which does again what it did before its process died, has sent rank %d another message %d than then; what a rank sends may hang on its state, its messages and its rank alone, not on time, chance, goroutines or the order of a map", e.Rank, e.To, e.Message)
 }
 

@@ -30,6 +30,7 @@ func (p *Process) reportRank(box *engine.Box, a *activity, strangers *activity) 
 	if a == nil && strangers.calls > 0 {
 		a = &activity{} // its goroutines have other labels now
 	}
+	box.CheckOrder()
 	rank, waits := box.Rank(), box.Waits()
 	sent, got, offered := box.Counts()
 	r := control.RankReport{Rank: int(rank), State: "running", Sent: counts(sent), Received: counts(got)}
