@@ -210,6 +210,9 @@ func (s *socket) close() {
 func (e *Endpoint) config(incoming int64, silence time.Duration) *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout: silence,
+		// What every path has to take. quic-go sends at least as much, always, and finds out how much
+		// more a path takes.
+		InitialPacketSize: 1200,
 		// Whether the peer is alive others find out: a stopped process is not
 		// to lose its connections.
 		MaxIdleTimeout:  5 * time.Minute,
