@@ -11,8 +11,8 @@ var (
 	sums = commuting("Sum", map[reflect.Kind]kernel{
 		reflect.Int8: sum[uint8], reflect.Int16: sum[uint16], reflect.Int32: sum[uint32], reflect.Int64: sum[uint64],
 		reflect.Uint8: sum[uint8], reflect.Uint16: sum[uint16], reflect.Uint32: sum[uint32], reflect.Uint64: sum[uint64],
-		reflect.Float32: sum[float32], reflect.Float64: sum[float64],
-		reflect.Complex64: sum[float32], reflect.Complex128: sum[float64],
+		reflect.Float32: sumFloats[float32], reflect.Float64: sumFloats[float64],
+		reflect.Complex64: sumFloats[float32], reflect.Complex128: sumFloats[float64],
 	})
 	prods = commuting("Prod", map[reflect.Kind]kernel{
 		reflect.Int8: prod[uint8], reflect.Int16: prod[uint16], reflect.Int32: prod[uint32], reflect.Int64: prod[uint64],
@@ -69,6 +69,16 @@ func sum[T Number](dst, a, b []byte) {
 		d[0], d[1], d[2], d[3] = x0, x1, x2, x3
 		d, x, y = d[4:], x[4:], y[4:]
 	}
+	for i := range d {
+		d[i] = x[i] + y[i]
+	}
+}
+
+// sumFloats is sum where of two NaNs the processor gives that of the first operand. That is x here, whichever element it
+// is; of four at a time the compiler has it be y for some, and results would hang on where pieces of the data begin.
+func sumFloats[T float32 | float64](dst, a, b []byte) {
+	d, x, y := elems[T](dst), elems[T](a), elems[T](b)
+	x, y = x[:len(d)], y[:len(d)]
 	for i := range d {
 		d[i] = x[i] + y[i]
 	}

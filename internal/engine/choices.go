@@ -22,21 +22,45 @@ import (
 type ChoiceKind uint8
 
 const (
-	ChoseMessage ChoiceKind = iota + 1 // a receive from any source got message Seq of Source
-	ChoseOutcome                       // a decision had the outcome Seq; of a probe, message Seq of Source
-	ChoseNothing                       // all decisions up to this one that are not recorded had the outcome 0
-	ChoseCancel                        // the receive Index was asked back: in time if Seq is 1, too late if it is 0
-	ChoseRetract                       // message Seq to Source was asked back, of which Index is the Answer
-	ChoseReturn                        // message Seq of Source was given back
-	ChoseTask                          // message Seq to Source was sent by the task Index
-	ChoseProgram                       // message Seq to Source was sent by the program, while tasks were under way
+	ChoseMessage   ChoiceKind = iota + 1 // a receive from any source got message Seq of Source
+	ChoseOutcome                         // a decision had the outcome Seq; of a probe, message Seq of Source
+	ChoseNothing                         // all decisions up to this one that are not recorded had the outcome 0
+	ChoseCancel                          // the receive Index, which names its source, was asked back: in time if Seq is 1, too late if it is 0
+	ChoseRetract                         // message Seq to Source was asked back, of which Index is the Answer
+	ChoseReturn                          // message Seq of Source was given back
+	ChoseTask                            // message Seq to Source was sent by the task Index
+	ChoseProgram                         // message Seq to Source was sent by the program, while tasks were under way
+	ChoseCancelAny                       // ChoseCancel of a receive from any source
 )
 
-// OfPosts tells whether Index is that of a receive or of a task.
-func (k ChoiceKind) OfPosts() bool { return k == ChoseMessage || k == ChoseCancel || k == ChoseTask }
+// A Series is things of a rank that are numbered in their order. Each series has numbers of its own: in which
+// order the goroutines of a rank go on in different ones makes no difference.
+type Series uint8
 
-// OfDecisions tells whether Index is that of a decision.
-func (k ChoiceKind) OfDecisions() bool { return k == ChoseOutcome || k == ChoseNothing }
+const (
+	OfNamed     Series = iota // receives that name their source
+	OfAny                     // receives from any source
+	OfTasks                   // non-blocking collectives
+	OfDecisions               // tests, probes and the like
+)
+
+// Counts is how many there were of each series.
+type Counts [4]uint32
+
+// Series is the one in which Index is a number; false if it is in none.
+func (k ChoiceKind) Series() (Series, bool) {
+	switch k {
+	case ChoseMessage, ChoseCancelAny:
+		return OfAny, true
+	case ChoseCancel:
+		return OfNamed, true
+	case ChoseTask:
+		return OfTasks, true
+	case ChoseOutcome, ChoseNothing:
+		return OfDecisions, true
+	}
+	return 0, false
+}
 
 // An Answer is what has come of asking a message back.
 type Answer uint32
@@ -50,7 +74,7 @@ const (
 // A Choice is one determinant. For what is asked back see docs/decisions/0031-asked-back.md.
 type Choice struct {
 	Kind   ChoiceKind
-	Index  uint32        // of the receive or task, or of the decision, since the last snapshot; from 1
+	Index  uint32        // in the Kind's series, since the last snapshot; from 1
 	Source topology.Rank // where it is one of a message
 	Seq    uint64
 }
@@ -60,17 +84,22 @@ type choices struct {
 	on     atomic.Bool // they are recorded
 	polls  atomic.Uint32
 	told   atomic.Uint32 // decisions of which the record knows
-	posts  uint32        // receives and tasks; guarded by the box's mu, as what follows
+	done   Counts        // but for decisions; guarded by the box's mu, as what follows
 	record func(Choice)
 
 	// Of an earlier life, to be made again.
 	messages map[uint32]Choice
 	outcomes map[uint32]Choice
-	cancels  map[uint32]bool // also those of this life: by receive, whether it was in time
+	cancels  map[post]bool // also those of this life: whether it was in time
 	asked    atomic.Pointer[map[message]Answer]
 	given    []*arrival // messages that were given back, for probes that found them before
-	last     uint32     // decision that is known
-	lastPost uint32     // receive or task that is known
+	last     Counts     // that are known
+}
+
+// A post is a receive.
+type post struct {
+	series Series
+	number uint32
 }
 
 // A message is one to a peer.
@@ -85,9 +114,9 @@ type Recording struct {
 	// it must neither wait nor call back.
 	Record func(Choice)
 	// Again is the choices since the snapshot from which the rank goes on, in their order, of
-	// which Posts and Polls tell how many the state that it has been given is beyond them.
-	Again        []Choice
-	Posts, Polls uint32
+	// which Done tells how many the state that it has been given is beyond them.
+	Again []Choice
+	Done  Counts
 }
 
 // Record begins to record the choices of the box's rank, which begins here: see Adopt for one that
@@ -115,26 +144,24 @@ func (b *Box) record(r Recording) {
 	defer b.mu.Unlock()
 	c := &b.choices
 	c.record = r.Record
-	c.messages, c.outcomes, c.cancels = make(map[uint32]Choice), make(map[uint32]Choice), make(map[uint32]bool)
+	c.messages, c.outcomes, c.cancels = make(map[uint32]Choice), make(map[uint32]Choice), make(map[post]bool)
 	asked := make(map[message]Answer)
 	for _, x := range r.Again {
+		series, numbered := x.Kind.Series()
+		if numbered {
+			c.last[series] = max(c.last[series], x.Index)
+		}
 		switch x.Kind {
 		case ChoseMessage:
 			c.messages[x.Index] = x
-			c.lastPost = max(c.lastPost, x.Index)
 		case ChoseOutcome:
 			c.outcomes[x.Index] = x
-			c.last = max(c.last, x.Index)
-		case ChoseNothing:
-			c.last = max(c.last, x.Index)
-		case ChoseCancel:
-			c.cancels[x.Index] = x.Seq != 0
-			c.lastPost = max(c.lastPost, x.Index)
+		case ChoseCancel, ChoseCancelAny:
+			c.cancels[post{series, x.Index}] = x.Seq != 0
 		case ChoseRetract:
 			asked[message{x.Source, x.Seq}] = Answer(x.Index)
 		case ChoseTask:
 			turns[message{x.Source, x.Seq}] = x.Index
-			c.lastPost = max(c.lastPost, x.Index)
 		case ChoseProgram:
 			turns[message{x.Source, x.Seq}] = 0
 		}
@@ -142,9 +169,9 @@ func (b *Box) record(r Recording) {
 	if c.asked.Store(nil); len(asked) > 0 {
 		c.asked.Store(&asked)
 	}
-	c.posts = r.Posts
-	c.polls.Store(r.Polls)
-	c.told.Store(r.Polls)
+	c.done = r.Done
+	c.polls.Store(r.Done[OfDecisions])
+	c.told.Store(r.Done[OfDecisions])
 	c.on.Store(true)
 }
 
@@ -169,7 +196,7 @@ func (b *Box) Saved(forget func()) {
 	clear(c.cancels)
 	c.asked.Store(nil)
 	c.given = nil
-	c.posts, c.last, c.lastPost = 0, 0, 0
+	c.done, c.last = Counts{}, Counts{}
 	c.polls.Store(0)
 	c.told.Store(0)
 }
@@ -197,16 +224,27 @@ func (b *Box) Replaying() bool {
 
 // repeatsLocked tells whether a receive, a task or a decision is yet to come that is known.
 func (b *Box) repeatsLocked() bool {
-	return b.choices.posts < b.choices.lastPost || b.choices.polls.Load() < b.choices.last
+	for s, n := range b.choices.countsLocked() {
+		if n < b.choices.last[s] {
+			return true
+		}
+	}
+	return false
 }
 
-// Chosen is how many receives and tasks, and decisions, there were since the last snapshot. All that
-// the rank has learned from them is recorded when it returns.
-func (b *Box) Chosen() (posts, polls uint32) {
+func (c *choices) countsLocked() Counts {
+	n := c.done
+	n[OfDecisions] = c.polls.Load()
+	return n
+}
+
+// Chosen is how many there were since the last snapshot. All that the rank has learned from them is
+// recorded when it returns.
+func (b *Box) Chosen() Counts {
 	b.tell()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.choices.posts, b.choices.polls.Load()
+	return b.choices.countsLocked()
 }
 
 // Chooses tells whether the choices of the rank are recorded.
@@ -220,14 +258,17 @@ func (o *op) numbered() bool { return o.check == 0 || o.peer == AnySource }
 // asked back in time, it gets that one or none.
 func (b *Box) numberLocked(o *op) {
 	c := &b.choices
-	c.posts++
-	if o.choice = c.posts; o.choice > c.lastPost {
+	if o.series = OfNamed; o.peer == AnySource {
+		o.series = OfAny
+	}
+	c.done[o.series]++
+	if o.choice = c.done[o.series]; o.choice > c.last[o.series] {
 		return
 	}
-	if x, ok := c.messages[o.choice]; ok && o.peer == AnySource {
+	if x, ok := c.messages[o.choice]; ok && o.series == OfAny {
 		o.peer, o.only = x.Source, x.Seq
 	}
-	if c.cancels[o.choice] {
+	if c.cancels[post{o.series, o.choice}] {
 		o.only = never
 	}
 }
@@ -280,7 +321,7 @@ func (b *Box) Decide() (n uint32, before Choice, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, found := c.outcomes[n]
-	return n, before, found || n <= c.last
+	return n, before, found || n <= c.last[OfDecisions]
 }
 
 // Decided records the outcome of the n-th decision. Others may have begun since.
@@ -305,7 +346,7 @@ func (b *Box) tellOf(n uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.choices
-	if c.told.Store(max(n, c.told.Load())); n > c.last {
+	if c.told.Store(max(n, c.told.Load())); n > c.last[OfDecisions] {
 		c.record(Choice{Kind: ChoseNothing, Index: n})
 	}
 }
@@ -325,14 +366,18 @@ func (b *Box) cancelsLocked(o *op, can bool) bool {
 	if o.choice == 0 || !c.on.Load() {
 		return can
 	}
-	if was, known := c.cancels[o.choice]; known {
+	at := post{o.series, o.choice}
+	if was, known := c.cancels[at]; known {
 		return was
 	}
 	x := Choice{Kind: ChoseCancel, Index: o.choice}
+	if o.series == OfAny {
+		x.Kind = ChoseCancelAny
+	}
 	if can {
 		x.Seq = 1
 	}
-	c.cancels[o.choice] = can
+	c.cancels[at] = can
 	c.record(x)
 	return can
 }
@@ -414,7 +459,7 @@ func (b *Box) giveBack(from topology.Rank, n uint64) {
 // givenLocked shows a message that was given back to who found it with a probe before that.
 func (b *Box) givenLocked(h *wire.Header, length int) {
 	c := &b.choices
-	if c.polls.Load() > c.last || c.last == 0 {
+	if last := c.last[OfDecisions]; c.polls.Load() > last || last == 0 {
 		return
 	}
 	a := &arrival{header: *h, length: length}

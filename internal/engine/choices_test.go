@@ -46,7 +46,7 @@ func TestReceivesInAnotherOrderAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 			b := w.boxes[0]
-			b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: []engine.Choice{{Kind: engine.ChoseMessage, Index: 2, Source: 1, Seq: 1}}})
+			b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: []engine.Choice{{Kind: engine.ChoseMessage, Index: 1, Source: 1, Seq: 1}}})
 			for tag := range int32(2) {
 				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1 + 2*tag}, []byte{1}, engine.Standard))
 			}
@@ -65,6 +65,67 @@ func TestReceivesInAnotherOrderAreReported(t *testing.T) {
 	}
 }
 
+// In which order the goroutines of a rank do what is numbered apart makes no difference in the next life: receives
+// that name their source, receives from any, and tasks.
+func TestGoroutinesInAnotherOrder(t *testing.T) {
+	any, named := engine.Match{Peer: engine.AnySource, Tag: 1}, engine.Match{Peer: 1, Tag: 3}
+	var recorded []engine.Choice
+	live := func(again []engine.Choice, order ...func(b *engine.Box) byte) (got []byte) {
+		recorded = nil
+		w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1, 1)
+		b := w.boxes[0]
+		b.Record(engine.Recording{Record: func(x engine.Choice) { recorded = append(recorded, x) }, Again: again})
+		for _, from := range []int{1, 2, 1, 1} {
+			require.NoError(t, w.boxes[from].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte{byte(10*from + len(got))}, engine.Standard))
+			got = append(got, 0)
+		}
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 3}, []byte{99}, engine.Standard))
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 3}, []byte{98}, engine.Standard))
+		got = nil
+		for _, do := range order {
+			got = append(got, do(b))
+		}
+		return got
+	}
+	receive := func(m engine.Match) func(b *engine.Box) byte {
+		return func(b *engine.Box) byte {
+			into := make([]byte, 1)
+			_, err := b.Irecv(m, into).Wait(t.Context(), recv)
+			require.NoError(t, err)
+			return into[0]
+		}
+	}
+	cancel := func(m engine.Match) func(b *engine.Box) byte {
+		return func(b *engine.Box) byte {
+			m.Tag = 7
+			r := b.Irecv(m, make([]byte, 1))
+			b.Cancel(r)
+			_, err := r.Wait(t.Context(), recv)
+			require.ErrorIs(t, err, engine.ErrCancelled)
+			return 0
+		}
+	}
+	task := func(b *engine.Box) byte {
+		task, r := b.NewTask(ofTask)
+		m := ofTask
+		m.Peer = 1
+		sent := b.Isend(m, []byte{1}, engine.Standard)
+		_, err := sent.Wait(t.Context(), send)
+		require.NoError(t, err)
+		task.Finish(nil)
+		_, err = r.Wait(t.Context(), send)
+		require.NoError(t, err)
+		return 0
+	}
+	ofAny, ofNamed := receive(any), receive(named)
+	first := live(nil, cancel(any), ofAny, task, ofNamed, ofAny, cancel(named), ofNamed)
+	again := recorded
+	require.Len(t, again, 5)
+	second := live(again, ofNamed, cancel(named), cancel(any), ofAny, ofAny, ofNamed, task)
+	require.Empty(t, recorded, "all that was chosen was known")
+	require.Equal(t, [][]byte{{first[1], first[4]}, {first[3], first[6]}}, [][]byte{{second[3], second[4]}, {second[0], second[5]}})
+}
+
 // A decision that takes its time is recorded as what it is, whatever another goroutine has decided
 // meanwhile.
 func TestADecisionKeepsItsNumber(t *testing.T) {
@@ -77,7 +138,7 @@ func TestADecisionKeepsItsNumber(t *testing.T) {
 		_, err := b.Probe(t.Context(), recv, engine.Match{Peer: engine.AnySource, Tag: 1})
 		found <- err
 	}()
-	require.Eventually(t, func() bool { _, polls := b.Chosen(); return polls == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Chosen()[engine.OfDecisions] == 1 }, 20*time.Second, time.Millisecond)
 	for len(recorded) > 0 {
 		<-recorded // that nothing had come of it
 	}

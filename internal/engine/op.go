@@ -49,7 +49,8 @@ type op struct {
 	tag     int32         // may be AnyTag
 	buf     []byte        // what is sent, or where it is received
 	order   uint64        // among the posted of its box
-	choice  uint32        // of a receive or a task, where choices are recorded: its number
+	choice  uint32        // of a receive or a task, where choices are recorded: its number in
+	series  Series        //   this
 	only    uint64        // if not 0: it gets the message with that number and no other; of a send: never, if it ends when it is asked back
 
 	status Status

@@ -18,8 +18,8 @@ func (b *Box) NewTask(m Match) (Task, Request) {
 	b.mu.Lock()
 	o := b.newOpLocked(KindTask, Match{}, nil)
 	if b.choices.on.Load() {
-		b.choices.posts++
-		o.choice = b.choices.posts
+		b.choices.done[OfTasks]++
+		o.choice, o.series = b.choices.done[OfTasks], OfTasks
 	}
 	b.mu.Unlock()
 	id := callID{m.Context, m.Tag}

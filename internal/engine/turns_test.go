@@ -30,7 +30,7 @@ func TestTurnsAreRecorded(t *testing.T) {
 
 			sends(ofProgram)
 			require.Empty(t, recorded)
-			b.Irecv(ofProgram, nil)
+			b.Irecv(ofProgram, nil) // has a number of another series
 			task, r := b.NewTask(ofTask)
 			sends(ofTask)
 			sends(ofProgram)
@@ -39,9 +39,9 @@ func TestTurnsAreRecorded(t *testing.T) {
 			task.Finish(nil)
 			sends(ofProgram) // the program does not know that it is finished
 			require.Equal(t, []engine.Choice{
-				{Kind: engine.ChoseTask, Index: 2, Source: 1, Seq: 2},
+				{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 2},
 				{Kind: engine.ChoseProgram, Source: 1, Seq: 3},
-				{Kind: engine.ChoseTask, Index: 2, Source: 1, Seq: 4},
+				{Kind: engine.ChoseTask, Index: 1, Source: 1, Seq: 4},
 				{Kind: engine.ChoseProgram, Source: 1, Seq: 5},
 			}, recorded)
 			_, err = r.Wait(t.Context(), send)

@@ -20,9 +20,21 @@ import (
 // than its last. So choices are forgotten only when the snapshot is covered, and a mark
 // among them says where one was taken: choices are numbered anew from there.
 
-// kindSnapshot is the Kind of a mark. Value is the snapshot's number, Seq how many
-// receives and tasks (<<32), and decisions, there were since the snapshot before.
+// kindSnapshot is the Kind of a mark. Value is the snapshot's number; see markOf.
 const kindSnapshot = 255
+
+// markOf is the mark of a snapshot before which there were so many since the one before.
+func markOf(number uint64, n engine.Counts) checkpoint.Determinant {
+	return checkpoint.Determinant{Kind: kindSnapshot, Value: number,
+		Source: int32(n[engine.OfTasks]), Count: n[engine.OfNamed], Seq: uint64(n[engine.OfAny])<<32 | uint64(n[engine.OfDecisions])}
+}
+
+// countsOf is what markOf was told.
+func countsOf(mark checkpoint.Determinant) (n engine.Counts) {
+	n[engine.OfTasks], n[engine.OfNamed] = uint32(mark.Source), mark.Count
+	n[engine.OfAny], n[engine.OfDecisions] = uint32(mark.Seq>>32), uint32(mark.Seq)
+	return n
+}
 
 // choicesFile is where the choices of a life of r are.
 func (p *Process) choicesFile(r topology.Rank, epoch topology.Epoch) string {
@@ -36,9 +48,8 @@ func (p *Process) witnessFile(r topology.Rank, epoch topology.Epoch) string {
 }
 
 // recording readies the record of l's choices. before is what the lives before have
-// recorded; since snapshot l.number the state that the rank has is posts and polls
-// beyond. nil: none are recorded.
-func (l *Life) recording(before []checkpoint.Determinant, posts, polls uint32) (*engine.Recording, error) {
+// recorded; since snapshot l.number the state that the rank has is so many beyond. nil: none are recorded.
+func (l *Life) recording(before []checkpoint.Determinant, done engine.Counts) (*engine.Recording, error) {
 	if l.p.options.Survive != "crashes" {
 		return nil, nil
 	}
@@ -64,13 +75,13 @@ func (l *Life) recording(before []checkpoint.Determinant, posts, polls uint32) (
 			page.Record(1)
 		}
 	}
-	return &engine.Recording{Record: record, Again: choicesSince(before, l.number), Posts: posts, Polls: polls}, nil
+	return &engine.Recording{Record: record, Again: choicesSince(before, l.number), Done: done}, nil
 }
 
 // markChoices says that the choices from here on follow the next snapshot, which is about to be
-// taken: posts and polls were since the one before. What that one covers is forgotten, if it would
+// taken: so many were since the one before. What that one covers is forgotten, if it would
 // outlive this host. No choice is recorded meanwhile.
-func (l *Life) markChoices(posts, polls uint32) error {
+func (l *Life) markChoices(done engine.Counts) error {
 	number := l.number
 	l.number++
 	if l.choices == nil {
@@ -78,7 +89,7 @@ func (l *Life) markChoices(posts, polls uint32) error {
 	}
 	at := l.choices.Len()
 	if l.p.copied {
-		if err := l.choices.Append(checkpoint.Determinant{Kind: kindSnapshot, Value: l.number, Seq: uint64(posts)<<32 | uint64(polls)}); err != nil {
+		if err := l.choices.Append(markOf(l.number, done)); err != nil {
 			return fmt.Errorf("record a snapshot of rank %d: %w", l.Rank, err)
 		}
 		if l.outlives.Load() >= number {
@@ -133,20 +144,18 @@ func readChoices(file string) ([]checkpoint.Determinant, error) {
 
 // choicesSince is the choices among all that follow snapshot number, numbered from there.
 func choicesSince(all []checkpoint.Determinant, number uint64) (since []engine.Choice) {
-	var posts, polls uint32 // from that snapshot to the mark passed last
+	var before engine.Counts // from that snapshot to the mark passed last
 	for _, rec := range all {
 		switch {
 		case rec.Kind == kindSnapshot && rec.Value > number:
-			posts += uint32(rec.Seq >> 32)
-			polls += uint32(rec.Seq)
+			for s, n := range countsOf(rec) {
+				before[s] += n
+			}
 		case rec.Kind == kindSnapshot || rec.Value < number:
 		default:
 			c := engine.Choice{Kind: engine.ChoiceKind(rec.Kind), Index: rec.Count, Source: topology.Rank(rec.Source), Seq: rec.Seq}
-			switch {
-			case c.Kind.OfPosts():
-				c.Index += posts
-			case c.Kind.OfDecisions():
-				c.Index += polls
+			if s, numbered := c.Kind.Series(); numbered {
+				c.Index += before[s]
 			}
 			since = append(since, c)
 		}

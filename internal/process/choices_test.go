@@ -25,8 +25,12 @@ func retract(seq, after uint64) checkpoint.Determinant {
 	return determinantOf(engine.Choice{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: seq}, after)
 }
 
-func mark(number uint64, posts, polls uint32) checkpoint.Determinant {
-	return checkpoint.Determinant{Kind: kindSnapshot, Value: number, Seq: uint64(posts)<<32 | uint64(polls)}
+// mark is of a snapshot before which there were so many receives from any source, and decisions; one receive
+// more that named its source, and two tasks more.
+func mark(number uint64, receives, decisions uint32) checkpoint.Determinant {
+	var n engine.Counts
+	n[engine.OfAny], n[engine.OfDecisions], n[engine.OfNamed], n[engine.OfTasks] = receives, decisions, receives+1, receives+2
+	return markOf(number, n)
 }
 
 func choicesOf(posts, polls map[uint32]uint64) map[engine.Choice]bool {
@@ -77,11 +81,13 @@ func TestChoicesSince(t *testing.T) {
 
 // What was asked back is numbered as receives are, and messages have numbers of their own.
 func TestChoicesOfWhatWasAskedBackSince(t *testing.T) {
-	all := []checkpoint.Determinant{cancel(2, 4), retract(9, 4), mark(5, 3, 7), cancel(1, 5), retract(12, 5)}
+	any := determinantOf(engine.Choice{Kind: engine.ChoseCancelAny, Index: 1, Seq: 1}, 5)
+	all := []checkpoint.Determinant{cancel(2, 4), retract(9, 4), mark(5, 3, 7), cancel(1, 5), any, retract(12, 5)}
 	require.Equal(t, []engine.Choice{
 		{Kind: engine.ChoseCancel, Index: 2, Seq: 1},
 		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 9},
-		{Kind: engine.ChoseCancel, Index: 4, Seq: 1},
+		{Kind: engine.ChoseCancel, Index: 5, Seq: 1},
+		{Kind: engine.ChoseCancelAny, Index: 4, Seq: 1},
 		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 12},
 	}, choicesSince(all, 4))
 }
@@ -92,7 +98,7 @@ func TestTurnsSince(t *testing.T) {
 	program := engine.Choice{Kind: engine.ChoseProgram, Source: 1, Seq: 6}
 	all := []checkpoint.Determinant{determinantOf(task, 4), mark(5, 3, 7), determinantOf(task, 5), determinantOf(program, 5)}
 	later := task
-	later.Index = 5
+	later.Index = 7
 	require.Equal(t, []engine.Choice{task, later, program}, choicesSince(all, 4))
 	require.Equal(t, []engine.Choice{task, program}, choicesSince(all, 5))
 }

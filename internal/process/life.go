@@ -94,7 +94,7 @@ func (p *Process) begin() {
 	p.moves = newMoves(p)
 	for _, r := range p.engine.Local() {
 		l := &Life{p: p, Rank: r, Box: p.engine.Box(r), epoch: p.engine.Epoch()}
-		recording, err := l.recording(nil, 0, 0)
+		recording, err := l.recording(nil, engine.Counts{})
 		if err != nil {
 			p.engine.Fail(err)
 		} else if recording != nil {
@@ -358,7 +358,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read its choices: %w", err)
 	}
-	r, err := l.recording(goingOn(all, l.number), 0, 0)
+	r, err := l.recording(goingOn(all, l.number), engine.Counts{})
 	if err != nil {
 		return nil, err
 	}

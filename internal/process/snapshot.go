@@ -240,9 +240,9 @@ func (l *Life) snapshot(image migrate.Image, extra []byte) error {
 			return fmt.Errorf("make room for the snapshots of rank %d: %w", l.Rank, err)
 		}
 	}
-	posts, polls := l.Box.Chosen()
+	done := l.Box.Chosen()
 	var marked error
-	capsule, covers, err := l.Box.Draft(func() { marked = l.markChoices(posts, polls) })
+	capsule, covers, err := l.Box.Draft(func() { marked = l.markChoices(done) })
 	if err = errors.Join(err, marked); err != nil {
 		return err
 	}

@@ -33,8 +33,7 @@ type luggage struct {
 	Saved   *control.Saved           `json:",omitempty"` // the rank's last snapshot, if it has one
 	Number  uint64                   // of it
 	Choices []checkpoint.Determinant `json:",omitempty"` // since the last that is covered
-	Posts   uint32
-	Polls   uint32
+	Chosen  engine.Counts            // since then
 
 	Ahead   bool    `json:",omitempty"` // it is of what goes ahead, and Lengths of its pieces
 	Patches []patch `json:",omitempty"` // of segments that went ahead
@@ -129,7 +128,7 @@ func (l *Life) leave(ctx context.Context, d control.Depart, image migrate.Image,
 	parts := append([][]byte{c, extra, image.Manifest}, image.Segments...)
 	g := luggage{Rank: int(l.Rank), Epoch: d.Epoch, SafeTime: since.UnixNano(), Number: l.number, Saved: l.saved}
 	if l.choices != nil {
-		g.Posts, g.Polls = l.Box.Chosen()
+		g.Chosen = l.Box.Chosen()
 		for _, rec := range l.choices.From(0) {
 			g.Choices = append(g.Choices, rec)
 		}
@@ -282,7 +281,7 @@ func (m *moves) take(from topology.Rank, first []byte) (rank int, err error) {
 		return g.Rank, fmt.Errorf("capsule of rank %d for rank %d", c.Rank, g.Rank)
 	}
 	l := &Life{p: m.p, Rank: c.Rank, epoch: topology.Epoch(g.Epoch), number: g.Number, saved: g.Saved}
-	r, err := l.recording(g.Choices, g.Posts, g.Polls)
+	r, err := l.recording(g.Choices, g.Chosen)
 	if err != nil {
 		return g.Rank, err
 	}

@@ -229,7 +229,7 @@ func newSurvival(seed uint64, level Level, unsteady bool) *survival {
 		e := s.start(r)
 		w := &worker{rank: topology.Rank(r), box: e.Box(topology.Rank(r))}
 		s.ranks = append(s.ranks, w)
-		if r := s.recording(w, 0, 0); r != nil {
+		if r := s.recording(w, engine.Counts{}); r != nil {
 			w.box.Record(*r)
 		}
 		s.begin(w)
@@ -519,7 +519,7 @@ func (s *survival) recover(w *worker) error {
 			return err
 		}
 	}
-	b, err := e.Adopt(c, s.epoch, s.recording(w, 0, 0))
+	b, err := e.Adopt(c, s.epoch, s.recording(w, engine.Counts{}))
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (s *survival) leave(w *worker) error {
 	if epoch < s.epoch {
 		s.tally.Overtaken++
 	}
-	posts, polls := w.box.Chosen()
+	done := w.box.Chosen()
 	raw, err := w.leaving.End(to, epoch)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (s *survival) leave(w *worker) error {
 	}
 	s.places[w.rank] = to
 	there := s.start(to)
-	if w.box, err = there.Adopt(c, epoch, s.recording(w, posts, polls)); err != nil {
+	if w.box, err = there.Adopt(c, epoch, s.recording(w, done)); err != nil {
 		return err
 	}
 	w.leaving, w.pending, w.taken, w.draft = nil, nil, nil, nil
@@ -194,14 +194,14 @@ func (s *survival) leave(w *worker) error {
 }
 
 // recording is how the choices of a rank are recorded by its next life, in a wild run; nil in others.
-func (s *survival) recording(w *worker, posts, polls uint32) *engine.Recording {
+func (s *survival) recording(w *worker, done engine.Counts) *engine.Recording {
 	if !s.wild {
 		return nil
 	}
 	if s.hosts != nil {
 		s.hostOf(s.places[w.rank]).recorded++ // another host is to know what this life knows
 	}
-	return &engine.Recording{Record: func(c engine.Choice) { s.chose(w.rank, c) }, Again: slices.Clone(s.choices[w.rank]), Posts: posts, Polls: polls}
+	return &engine.Recording{Record: func(c engine.Choice) { s.chose(w.rank, c) }, Again: slices.Clone(s.choices[w.rank]), Done: done}
 }
 
 // dice is a decision that comes out as it did in an earlier life.
