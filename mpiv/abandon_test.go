@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/mpiv/mpiv/topology"
 )
 
 // An abandonment is a collective that rank 1 gives up.
@@ -279,24 +277,4 @@ func TestGivenUpForAMistake(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What came of a collective before it was abandoned is dropped, so a later message of it may be taken for an
-// earlier one, of another length: that is no mistake of who sent it.
-func TestLengthsOfAnAbandonedCallAreNoMistake(t *testing.T) {
-	runWorld(t, 2, func(ctx context.Context, c *Comm) error {
-		if c.Rank() == 1 {
-			return nil
-		}
-		s := c.begin(ctx, opBcast, 0)
-		c.box.Abandon(s.m, "it has enough", func(func(topology.Rank) bool) {})
-		if err := s.explain(fmt.Errorf("%w: 2 bytes", ErrCount), 1); !errors.Is(err, ErrAbandoned) || !strings.Contains(err.Error(), "it has enough") {
-			return fmt.Errorf("explained as %w", err)
-		}
-		s.m.Tag++
-		if err := s.explain(fmt.Errorf("%w: 2 bytes", ErrCount), 1); !errors.Is(err, ErrCount) {
-			return fmt.Errorf("explained as %w", err)
-		}
-		return nil
-	})
 }

@@ -99,9 +99,10 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 	defer a.turn.Unlock()
 	a.number++
 	c.state.agreeing.left()
+	acked := c.acked.Load() // before the list, which only grows
 	known := c.box.Engine().Failed()
 	a.seen.Store(int64(len(known)))
-	v.Failed, v.Acked, v.Quit = c.membersIn(known), c.membersIn(known[:c.acked.Load()]), agree.NewSet(c.size)
+	v.Failed, v.Acked, v.Quit = c.membersIn(known), c.membersIn(known[:acked]), agree.NewSet(c.size)
 	m, outs := agree.New(c.rank, c.size, v)
 	c.sendAgree(outs)
 	early := a.early

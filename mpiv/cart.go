@@ -18,7 +18,8 @@ type Cart struct {
 
 // CartCreate makes a grid of the given extents, whose product is at most the
 // size of c. Along a periodic dimension the last point is next to the first;
-// periodic nil: none is. Ranks of c that the grid does not need get nil. All
+// periodic nil: none is. Ranks of c that the grid does not need get nil, as those outside
+// a Group do from Create: they test for it before anything but Free. All
 // ranks of c must call it, with the same arguments.
 func CartCreate(ctx context.Context, c *Comm, dims []int, periodic []bool) (*Cart, error) {
 	s := c.begin(ctx, opCartCreate, -1)
@@ -46,6 +47,14 @@ func CartCreate(ctx context.Context, c *Comm, dims []int, periodic []bool) (*Car
 		return nil, err
 	}
 	return &Cart{c.derive("grid of "+c.Name(), id, g), slices.Clone(dims), slices.Concat(periodic, make([]bool, len(dims)-len(periodic)))}, nil
+}
+
+// Free is [Comm.Free]. Of a grid that the rank is not in, it is an error.
+func (g *Cart) Free() error {
+	if g == nil {
+		return (*Comm)(nil).Free()
+	}
+	return g.Comm.Free()
 }
 
 // DimsCreate divides n ranks among that many dimensions, as evenly as can be,

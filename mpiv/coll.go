@@ -263,12 +263,6 @@ func (s *series) explain(err error, peer int) error {
 	if why, ok := errors.AsType[*engine.AbandonedError](err); ok {
 		return s.told(why)
 	}
-	if errors.Is(err, ErrCount) {
-		// What came before it of an abandoned call was dropped, perhaps, so that it was taken for that.
-		if why := s.c.box.Abandoned(s.m.Context, s.m.Tag); why != nil {
-			return s.told(why)
-		}
-	}
 	if ce, ok := errors.AsType[*engine.CheckError](err); ok {
 		err = fmt.Errorf("%w: collective number %d on %s is %s on rank %d and %s on rank %d", ErrMismatch,
 			s.m.Tag, s.c.called(), describeCheck(ce.Want), s.c.rank, describeCheck(ce.Got), peer)

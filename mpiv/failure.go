@@ -2,6 +2,7 @@ package mpiv
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,9 @@ func (c *Comm) AckFailed() Group {
 		panicNoComm("AckFailed")
 	}
 	all := c.box.Engine().Failed()
-	c.acked.Store(int64(len(all)))
+	for n, was := int64(len(all)), c.acked.Load(); n > was && !c.acked.CompareAndSwap(was, n); {
+		was = c.acked.Load()
+	}
 	return c.failedOf(all)
 }
 
@@ -128,7 +131,7 @@ func (w *witness) moved() {
 	}
 }
 
-// Failed implements engine.Witness: who told this rank that a Comm is revoked may have
+// Failed implements engine.Witness: who told this rank that a Comm is revoked, or a collective given up, may have
 // failed before it had told all.
 func (w *witness) Failed() {
 	failed := w.box.Engine().Failed()
@@ -143,6 +146,12 @@ func (w *witness) Failed() {
 	for _, c := range pass {
 		w.box.PassRevoke(c.context, c.members())
 	}
+	w.box.PassAbandoned(func(base uint32) iter.Seq[topology.Rank] {
+		if c := w.comm(base); c != nil {
+			return c.members()
+		}
+		return nil
+	})
 }
 
 // Unacknowledged implements engine.Witness.
@@ -155,6 +164,6 @@ func (w *witness) Unacknowledged(context uint32) bool {
 	if context == c.context+survivors {
 		known = &c.agreements.seen
 	}
-	failed := w.box.Engine().Failed()
-	return slices.ContainsFunc(failed[known.Load():], func(r topology.Rank) bool { return c.group.index(r) >= 0 })
+	n := known.Load() // before the list, which only grows
+	return slices.ContainsFunc(w.box.Engine().Failed()[n:], func(r topology.Rank) bool { return c.group.index(r) >= 0 })
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -237,6 +239,46 @@ func TestSendsToTheDead(t *testing.T) {
 	})
 }
 
+// Some goroutines of a rank acknowledge failures while others look for messages, and more ranks die.
+func TestAcknowledgedWhileOthersLook(t *testing.T) {
+	ranks := slices.Repeat([]int{1}, 24)
+	runMortals(t, ranks, func(ctx context.Context, c *Comm, w *mortals) error {
+		if c.Rank() > 0 {
+			time.Sleep(time.Duration(c.Rank()) * 200 * time.Microsecond)
+			return w.die(c)
+		}
+		var all sync.WaitGroup
+		defer all.Wait()
+		done := make(chan struct{})
+		defer close(done)
+		for range 2 {
+			all.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						c.AckFailed()
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		for c.Failed().Size() < len(ranks)-1 {
+			if _, _, err := Iprobe(c, AnySource, 1); err != nil && !errors.Is(err, ErrProcFailedPending) && !errors.Is(err, ErrProcFailed) {
+				return err
+			}
+		}
+		if n := c.AckFailed().Size(); n != len(ranks)-1 {
+			return fmt.Errorf("%d failures are acknowledged", n)
+		}
+		if c.state.witness.Unacknowledged(c.context) {
+			return errors.New("an acknowledged failure is one no more")
+		}
+		return nil
+	})
+}
+
 // A receive from any source fails until the failure is acknowledged; a request of one
 // goes on meanwhile. A Comm without the dead rank is not concerned.
 func TestAnySourceUntilAcknowledged(t *testing.T) {
@@ -462,6 +504,34 @@ func TestRevoke(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Who gives up a collective dies before it has told all. Those who have heard tell the others, which wait for them.
+func TestGivenUpByOneThatDies(t *testing.T) {
+	runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		switch c.Rank() {
+		case 0: // as far as it comes: rank 2 hears nothing
+			s := c.begin(ctx, opBcast, 1)
+			c.box.Abandon(s.m, "enough", slices.Values([]topology.Rank{1, 3}))
+			if _, err := Recv(ctx, c, []int{0}, 1, 8); err != nil {
+				return err
+			}
+			return w.die(c)
+		case 1:
+			for s := c.begin(ctx, opBcast, 1); c.box.Abandoned(s.m.Context, s.m.Tag) == nil; {
+				c.box.Engine().Progress()
+			}
+			if err := Send(ctx, c, []int{0}, 0, 8); err != nil {
+				return err
+			}
+			return knows(c, 1)
+		}
+		err := Bcast(ctx, c, make([]int, 1000), 1)
+		if !errors.Is(err, ErrAbandoned) || !strings.Contains(err.Error(), "enough") {
+			return fmt.Errorf("Bcast = %w", err)
+		}
+		return nil
+	})
 }
 
 // All hear of a revocation, though who began it dies when it has told one.

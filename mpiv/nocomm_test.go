@@ -29,6 +29,7 @@ func saysNoComm(t *testing.T, err error) {
 
 // Every method of a Comm that is nil fails with ErrComm; those without an error panic with it.
 func TestMethodsOfNoComm(t *testing.T) {
+	saysNoComm(t, (*mpiv.Cart)(nil).Free())
 	for _, receiver := range []any{(*mpiv.Comm)(nil), (*mpiv.Cart)(nil)} {
 		of := reflect.TypeOf(receiver)
 		for m := range of.Methods() {

@@ -40,6 +40,8 @@ type abandoned struct {
 type run struct {
 	context     uint32
 	first, last int32
+	check       uint16 // of the first, as all
+	passed      bool   // see PassAbandoned
 	why         *AbandonedError
 }
 
@@ -58,7 +60,7 @@ func (a *abandoned) why(id callID) *AbandonedError {
 }
 
 // note is false if the call was abandoned before.
-func (a *abandoned) note(id callID, why *AbandonedError) bool {
+func (a *abandoned) note(id callID, check uint16, why *AbandonedError) bool {
 	if a.why(id) != nil {
 		return false
 	}
@@ -74,7 +76,7 @@ func (a *abandoned) note(id callID, why *AbandonedError) bool {
 	if len(a.runs) == keptAbandoned {
 		a.runs = slices.Delete(a.runs, 0, 1)
 	}
-	a.runs = append(a.runs, run{id.context, id.tag, id.tag, why})
+	a.runs = append(a.runs, run{context: id.context, first: id.tag, last: id.tag, check: check, why: why})
 	return true
 }
 
@@ -104,14 +106,44 @@ func (b *Box) Abandoned(context uint32, tag int32) *AbandonedError {
 func (b *Box) Abandon(m Match, cause string, peers iter.Seq[topology.Rank]) {
 	cause = strings.ToValidUTF8(cause[:min(len(cause), maxControl)], "")
 	id, why := callID{m.Context, m.Tag}, &AbandonedError{b.rank, cause}
-	if !b.abandon(id, why) && !b.e.cfg.Replay {
+	if !b.abandon(id, m.Check, why) && !b.e.cfg.Replay {
 		return
 	}
+	b.passAbandoned(m, why, peers)
+}
+
+func (b *Box) passAbandoned(m Match, why *AbandonedError, peers iter.Seq[topology.Rank]) {
+	id := callID{m.Context, m.Tag}
 	for m.Peer = range peers {
 		if b.e.err() != nil {
 			return
 		}
-		b.notify(m, []byte(cause), func(to *Box) { to.abandonLocked(id, why) })
+		b.notify(m, []byte(why.Cause), func(to *Box) { to.abandonLocked(id, m.Check, why) })
+	}
+}
+
+// PassAbandoned tells others, once, what the box's rank has heard from ranks that have failed: they may have failed before all
+// had heard, and others wait for who has. peers is those of a communicator, by the first of its contexts; nil: it is none any more.
+func (b *Box) PassAbandoned(peers func(base uint32) iter.Seq[topology.Rank]) {
+	failed := b.e.Failed()
+	var pass []run
+	b.mu.Lock()
+	for i := range b.abandoned.runs {
+		if r := &b.abandoned.runs[i]; !r.passed && slices.Contains(failed, r.why.By) {
+			r.passed = true
+			pass = append(pass, *r)
+		}
+	}
+	b.mu.Unlock()
+	for _, r := range pass {
+		all := peers(baseOf(r.context))
+		if all == nil {
+			continue
+		}
+		why := &AbandonedError{b.rank, r.why.Cause}
+		for tag := r.first; tag <= r.last; tag++ {
+			b.passAbandoned(Match{Context: r.context, Tag: tag, Check: r.check}, why, all)
+		}
 	}
 }
 
@@ -146,16 +178,16 @@ func (b *Box) hear(from *Box, m Match, cause []byte, noted func(to *Box)) bool {
 	return true
 }
 
-// abandon ends the waits for messages of id, and those of the box's messages
+// abandon ends the receives and the waits for messages of id, and those of the box's messages
 // that nobody will receive now. False if it was done before.
-func (b *Box) abandon(id callID, why *AbandonedError) bool {
+func (b *Box) abandon(id callID, check uint16, why *AbandonedError) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.abandonLocked(id, why)
+	return b.abandonLocked(id, check, why)
 }
 
-func (b *Box) abandonLocked(id callID, why *AbandonedError) bool {
-	if !b.abandoned.note(id, why) {
+func (b *Box) abandonLocked(id callID, check uint16, why *AbandonedError) bool {
+	if !b.abandoned.note(id, check, why) {
 		return false
 	}
 	for _, w := range b.waits {
@@ -166,7 +198,32 @@ func (b *Box) abandonLocked(id callID, why *AbandonedError) bool {
 			}
 		}
 	}
+	for _, l := range b.posted.lists() {
+		for o := l.head; o != nil; {
+			next := o.next
+			b.endIfAbandonedLocked(o)
+			o = next
+		}
+	}
 	b.purgeLocked()
+	return true
+}
+
+// endIfAbandonedLocked ends the receive o, which has no message, if it is of a call that was abandoned. True if it did. What
+// has come of that call has been dropped: the message that comes next need not be the one that o is for.
+func (b *Box) endIfAbandonedLocked(o *op) bool {
+	if o.check == 0 {
+		return false
+	}
+	why := b.abandoned.why(callID{o.context, o.tag})
+	if why == nil {
+		return false
+	}
+	if o.queue != nil {
+		o.queue.remove(o)
+	}
+	o.err = why
+	o.finishLocked()
 	return true
 }
 
@@ -215,7 +272,7 @@ func (l *link) arrivedAbandon(in *incoming, cause []byte) {
 		s.box.revoke(baseOf(h.Context), h.Source)
 		return
 	}
-	s.box.abandon(callID{h.Context, h.Tag}, &AbandonedError{h.Source, string(cause)})
+	s.box.abandon(callID{h.Context, h.Tag}, h.Check, &AbandonedError{h.Source, string(cause)})
 }
 
 // A takingBack is the context of waits that only their goal may end, so that no

@@ -31,6 +31,37 @@ func abandoned(err error, by topology.Rank, cause string) error {
 	return nil
 }
 
+// What has come of an abandoned call was dropped. So a receive of it gets nothing that comes later, as that may
+// be for the next: neither one that begins then, nor one that has begun, whether or not anybody waits for it.
+func TestAnAbandonedCallReceivesNothing(t *testing.T) {
+	eachLayout(t, func(t *testing.T, w *world, a, b *engine.Box) {
+		begun := b.Irecv(call(1, 0), make([]byte, 1))
+		matched := b.Irecv(call(2, 0), make([]byte, 1))
+		for range 2 { // one is matched, one is dropped
+			require.NoError(t, a.Send(t.Context(), send, call(2, 1), []byte{1}, engine.Standard))
+		}
+		b.Engine().Progress()
+		for tag := range int32(2) {
+			a.Abandon(call(1+tag, 1), "why", slices.Values([]topology.Rank{1}))
+		}
+		for tag := range int32(2) {
+			require.NoError(t, a.Send(t.Context(), send, call(1+tag, 1), []byte{2}, engine.Standard))
+		}
+		require.Eventually(t, func() bool { b.Engine().Progress(); return b.Abandoned(ofCalls, 2) != nil }, 20*time.Second, time.Millisecond)
+		require.NoError(t, a.Send(t.Context(), send, call(3, 1), []byte{3}, engine.Standard))
+		_, err := b.Recv(t.Context(), recv, call(3, 0), make([]byte, 1))
+		require.NoError(t, err, "all that was sent is here")
+		_, err = begun.Wait(t.Context(), recv)
+		require.NoError(t, abandoned(err, 0, "why"))
+		_, err = matched.Wait(t.Context(), recv)
+		require.NoError(t, err)
+		for tag := range int32(2) {
+			_, err = b.Irecv(call(1+tag, 0), make([]byte, 1)).Wait(t.Context(), recv)
+			require.NoError(t, abandoned(err, 0, "why"))
+		}
+	})
+}
+
 // What waits for a message of an abandoned call ends, whether it began to wait
 // before or after; other calls do not.
 func TestAbandonEndsWaits(t *testing.T) {

@@ -276,7 +276,7 @@ func (l *link) unplaceLocked() {
 		if o.peer == AnySource { // it has matched that message, and a later one must not take its place
 			o.peer, o.only = in.header.Source, in.header.Seq
 		}
-		if !b.trouble.Load() || !b.endIfRefusedLocked(o) {
+		if !b.endIfAbandonedLocked(o) && (!b.trouble.Load() || !b.endIfRefusedLocked(o)) {
 			b.posted.list(o).insert(o)
 		}
 	}

@@ -237,6 +237,10 @@ func (b *Box) beginLocked(o *op) Request {
 
 // receiveLocked matches o with an arrival or posts it. It unlocks b.mu.
 func (b *Box) receiveLocked(o *op) {
+	if len(b.abandoned.runs) > 0 && b.endIfAbandonedLocked(o) {
+		b.mu.Unlock()
+		return
+	}
 	a := b.unexpected.find(o)
 	if a == nil {
 		if !b.trouble.Load() || !b.endIfRefusedLocked(o) {

@@ -174,7 +174,7 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, r *Recording, moved ...
 	}
 	for i := range c.Abandoned {
 		a := &c.Abandoned[i]
-		b.abandoned.runs = append(b.abandoned.runs, run{a.Context, a.First, a.Last, &a.AbandonedError})
+		b.abandoned.runs = append(b.abandoned.runs, run{context: a.Context, first: a.First, last: a.Last, why: &a.AbandonedError})
 	}
 	for _, r := range c.Revoked {
 		b.revoke(r.Base, r.By)

@@ -282,12 +282,8 @@ func (b *Box) CheckOrder() {
 	b.e.polling.Lock()
 	defer b.e.leave()
 	b.mu.Lock()
-	lists := []*opList{&b.posted.any, &b.probes}
-	for i := range b.posted.exact {
-		lists = append(lists, &b.posted.exact[i])
-	}
 	var wrong *op
-	for _, l := range lists {
+	for _, l := range append(b.posted.lists(), &b.probes) {
 		for o := l.head; o != nil && wrong == nil; o = o.next {
 			if o.only != 0 && o.only != never && b.streams.at(o.peer).got >= o.only {
 				wrong = o // what is here is matched when it comes, or when o is posted

@@ -133,11 +133,9 @@ func (b *Box) endFailed(l *link) {
 
 // endRefusedLocked ends the receives and probes that nobody will ever match.
 func (b *Box) endRefusedLocked() {
-	for i := range b.posted.exact {
-		b.endRefusedOf(&b.posted.exact[i])
+	for _, l := range append(b.posted.lists(), &b.probes) {
+		b.endRefusedOf(l)
 	}
-	b.endRefusedOf(&b.posted.any)
-	b.endRefusedOf(&b.probes)
 }
 
 func (b *Box) endRefusedOf(all *opList) {

@@ -30,6 +30,16 @@ func (p *posted) list(o *op) *opList {
 	return &p.exact[bin(o.context, o.peer)]
 }
 
+// lists is all of p.
+func (p *posted) lists() []*opList {
+	all := make([]*opList, 0, 1+bins)
+	all = append(all, &p.any)
+	for i := range p.exact {
+		all = append(all, &p.exact[i])
+	}
+	return all
+}
+
 func (p *posted) add(o *op) {
 	p.order++
 	o.order = p.order
