@@ -266,7 +266,7 @@ func psLinks(w io.Writer, s *events.State, promised *agent.Contracts) error {
 
 // whyOf says why the path in use is in use, and what else there is.
 func whyOf(s *events.State, from, to string, l events.LinkReading) string {
-	if l.Why == "" && len(l.Candidates) < 2 {
+	if l.Why == "" && len(l.Candidates) < 2 && l.Network != "" {
 		return ""
 	}
 	text := fmt.Sprintf("%s with %s: %s", from, to, pathOf(l))

@@ -105,8 +105,9 @@ type Agent struct {
 	contracts *sensors.Watch // nil: there are none
 	policy    *policy        // nil: there is nothing to decide, or not yet
 	turmoil   turmoil
-	cuts      map[[2]*host]*cut      // pairs of hosts that do not reach each other; made when there is one
-	met       map[[2]*host]time.Time // when bytes of the processes of one of two hosts had come to the other; made when that is so
+	cuts      map[[2]*host]*cut        // pairs of hosts that do not reach each other; made when there is one
+	missed    map[[2]*process]*missing // who does not reach whom; made when there is one
+	met       map[[2]*host]time.Time   // when bytes of the processes of one of two hosts had come to the other; made when that is so
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
@@ -60,6 +61,7 @@ func (a *Agent) said(p *process, m *control.Message) {
 	case m.Report != nil && m.Report.ID == watchID && m.Report.Reading != nil:
 		a.read(p, m.Report.Reading)
 	case m.Report != nil && m.Report.ID == 0:
+		a.misses(p, m.Report.Missed, time.Now())
 		a.stalled()
 	case m.Report != nil:
 		a.report(p, *m.Report)

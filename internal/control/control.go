@@ -314,7 +314,15 @@ type Report struct {
 	ID      uint64
 	Process int
 	Ranks   []RankReport
+	Missed  []Missed        `json:",omitempty"` // processes that it does not reach, for a second and longer
 	Reading *events.Reading `json:",omitempty"` // the answer to a Watch has one, and no Ranks
+}
+
+// Missed is a process to which the one that reports has something to send, and no connection.
+type Missed struct {
+	Process int
+	For     time.Duration
+	Why     string
 }
 
 // A RankReport tells about one rank.

@@ -57,7 +57,13 @@ func TestFailsWithEveryPath(t *testing.T) {
 		s.patience = 300 * time.Millisecond
 		return s
 	})
-	err := w.box(0).Send(t.Context(), send, engine.Match{Peer: 1, Tag: 1}, make([]byte, 100_000), engine.Synchronous)
+	r := w.box(0).Isend(engine.Match{Peer: 1, Tag: 1}, make([]byte, 100_000), engine.Synchronous)
+	require.Empty(t, w.fabrics[0].Missed(time.Hour))
+	require.Eventually(t, func() bool {
+		all := w.fabrics[0].Missed(50 * time.Millisecond)
+		return len(all) == 1 && all[0].Process == 1 && strings.Contains(all[0].Why, "san mem:san1: ")
+	}, 20*time.Second, time.Millisecond)
+	_, err := r.Wait(t.Context(), send)
 	require.ErrorContains(t, err, "process 1 cannot be reached: no path works, tried for 300ms: san mem:san1: no answer in time; lan mem:lan1: no answer in time")
 }
 

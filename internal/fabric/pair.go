@@ -41,8 +41,9 @@ type pair struct {
 	candidates []candidate // best first
 	policy     *paths.Pair // nil if there are none
 	attempts   map[int]*attempt
-	generation uint32 // of what the policy knows to be attached
-	firm       bool   //   and that it is not to be replaced
+	generation uint32    // of what the policy knows to be attached
+	firm       bool      //   and that it is not to be replaced
+	wantedAt   time.Time // since when the engine has wanted a connection and has none; zero: it has one
 	fenced     bool
 	guest      guest // what it dialed last, before it was known where it is
 	reading
@@ -131,6 +132,9 @@ func (p *pair) want(now time.Time) {
 	case p.policy == nil:
 		p.f.fail(p.process, fmt.Errorf("%w: it has %v, this process %v", errNoNetwork, p.addrs, p.f.Addrs()))
 	default:
+		if p.wantedAt.IsZero() {
+			p.wantedAt = now
+		}
 		p.step(now, paths.Want{Err: i.Lost})
 	}
 }
@@ -140,6 +144,7 @@ func (p *pair) attached(path int, generation uint32, dialed bool) {
 	if generation <= p.generation {
 		return // it was replaced already
 	}
+	p.wantedAt = time.Time{}
 	i := p.f.engine.Link(p.process)
 	p.generation, p.firm = generation, i.Firm || i.Conn != nil && i.Conn.Stable() // of what is stable nothing can be lost on the way
 	if path >= 0 {

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
@@ -52,4 +53,34 @@ func (p *pair) stuckFor(i engine.LinkInfo) time.Duration {
 		return 0
 	}
 	return p.last.Silent
+}
+
+// A Missed process is one for which this one has something, and to which it has no connection.
+type Missed struct {
+	Process int
+	For     time.Duration
+	Why     string // what has come of the best path to it
+}
+
+// Missed is the processes to which there is no connection, for that long or longer.
+func (f *Fabric) Missed(long time.Duration) (all []Missed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	for process, p := range f.pairs {
+		if p == nil || p.policy == nil || p.fenced || p.wantedAt.IsZero() || now.Sub(p.wantedAt) < long {
+			continue
+		}
+		if i := f.engine.Link(process); i.Conn != nil || !i.Wanted {
+			continue
+		}
+		m := Missed{Process: process, For: now.Sub(p.wantedAt)}
+		for k, r := range p.policy.Status(now).Routes {
+			if c := p.candidates[k]; k == 0 {
+				m.Why = fmt.Sprintf("%v: %s", c, r.State)
+			}
+		}
+		all = append(all, m)
+	}
+	return all
 }

@@ -46,6 +46,8 @@ func (p *Pair) describe(i int, now time.Time) string {
 		return "in use"
 	case !r.dead.IsZero():
 		text = fmt.Sprintf("dead since %v (%v)", round(now.Sub(r.dead)), r.err)
+	case r.failures > 0 && r.err != nil:
+		text = fmt.Sprintf("tried in vain (%v)", r.err)
 	}
 	at := r.next
 	if held := p.heldUntil(i); held.After(at) {

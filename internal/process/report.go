@@ -14,10 +14,18 @@ import (
 	"github.com/mpiv/mpiv/topology"
 )
 
+// missedLong is for how long a process is not reached before that is told.
+const missedLong = time.Second
+
 // Report says what each rank of this process is doing.
 func (p *Process) Report() control.Report {
 	does, strangers := goroutines()
 	r := control.Report{Process: p.index}
+	if p.fabric != nil {
+		for _, m := range p.fabric.Missed(missedLong) {
+			r.Missed = append(r.Missed, control.Missed{Process: m.Process, For: m.For, Why: m.Why})
+		}
+	}
 	for _, rank := range p.engine.Local() {
 		if box := p.engine.Box(rank); box != nil { // otherwise it has left meanwhile
 			r.Ranks = append(r.Ranks, p.reportRank(box, does[int(rank)], strangers))

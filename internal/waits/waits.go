@@ -4,6 +4,7 @@ package waits
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -71,10 +72,37 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 			e.Waits = append(e.Waits, text)
 		}
 	}
+	e.Waits = append(e.Waits, missed(ranks, reports)...)
 	if e.Deadlock = findDeadlock(graph{ranks: ranks}); e.Deadlock == nil {
 		e.Suspected = findDeadlock(graph{ranks: ranks, noTimers: true})
 	}
 	return e
+}
+
+// missed is a sentence for each two processes of which one has something for the other and does not reach it.
+func missed(ranks map[int]*rank, reports []control.Report) (sentences []string) {
+	of := map[int][]int{}
+	for _, r := range sorted(ranks) {
+		of[r.process] = append(of[r.process], r.Rank)
+	}
+	for _, rep := range reports {
+		for _, m := range rep.Missed {
+			sentences = append(sentences, fmt.Sprintf("%s has had no connection to %s for %s: %s",
+				processText(rep.Process, of), processText(m.Process, of), duration(m.For), m.Why))
+		}
+	}
+	return sentences
+}
+
+func processText(i int, of map[int][]int) string {
+	switch ranks := of[i]; len(ranks) {
+	case 0:
+		return fmt.Sprintf("process %d", i)
+	case 1:
+		return fmt.Sprintf("rank %d", ranks[0])
+	default:
+		return fmt.Sprintf("the process of rank %d", ranks[0])
+	}
 }
 
 // passing is how long a call waits that may have begun while its rank was looked at: the goroutine
