@@ -24,7 +24,7 @@ func giveOrder(w io.Writer, op string, args []string) error {
 	var words []string
 	for _, word := range args {
 		switch {
-		case op == "drain" && word == "--wait":
+		case op == "drain" && (word == "--wait" || word == "-wait"):
 			wait = true
 		case strings.HasPrefix(word, "-"):
 			return usage("mpivrun %s knows no option %s; say %s", op, word, form)

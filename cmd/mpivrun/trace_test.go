@@ -147,7 +147,7 @@ func TestATraceOfARunningJob(t *testing.T) {
 	require.NoError(t, err, errs)
 }
 
-func TestTraceAndExplainRefuseWhatMakesNoSense(t *testing.T) {
+func TestCommandsRefuseWhatMakesNoSense(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
@@ -158,6 +158,11 @@ func TestTraceAndExplainRefuseWhatMakesNoSense(t *testing.T) {
 		"knows no option --fur":            {"trace", "--fur", "1"},
 		"takes one job: say mpivrun trace": {"trace", "--for", "1", "a", "b"},
 		"no job of yours is running":       {"trace", "--for", "1"},
+		"which rank? Say mpivrun move":     {"move", "-to=X"},
+		"-to needs a value":                {"move", "1", "-to"},
+		"--to: the value is empty":         {"move", "1", "--to="},
+		"knows no option --too":            {"move", "1", "--too=X"},
+		"which host? Say mpivrun drain":    {"drain", "-wait"},
 		"knows no option --deep":           {"explain", "--deep"},
 		"takes one job and the number":     {"explain", "1", "2"},
 		"--job needs a value":              {"explain", "--job"},
