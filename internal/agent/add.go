@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -40,6 +41,21 @@ func (a *Agent) hostNamed(name string) (last *host) {
 		}
 	}
 	return last
+}
+
+// called is what the job calls the host of that name, which may be written with another user, or without; name if
+// it has none.
+func (a *Agent) called(name string) string {
+	place := func(s string) string { return s[strings.LastIndexByte(s, '@')+1:] }
+	if a.hostNamed(name) != nil {
+		return name
+	}
+	for _, h := range a.hosts {
+		if place(h.name) == place(name) {
+			return h.name
+		}
+	}
+	return name
 }
 
 // addAsked adds the host that q is about, and answers when it is there.

@@ -331,3 +331,16 @@ func TestHeadKilledBeforeItAnswers(t *testing.T) {
 	}
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }
+
+// A host has one name in a job, however who asks writes its user.
+func TestHostsAreCalledWithAnyUser(t *testing.T) {
+	a, _ := surviving(1, 1, 1, 1)
+	for i, name := range []string{"a", "me@b", "me@a", "::1"} {
+		a.hosts[i].name = name
+	}
+	for name, want := range map[string]string{
+		"a": "a", "me@a": "me@a", "you@a": "a", "b": "me@b", "me@b": "me@b", "you@b": "me@b", "::1": "::1", "me@::1": "::1", "c": "c", "me@c": "me@c", "": "",
+	} {
+		require.Equal(t, want, a.called(name), name)
+	}
+}

@@ -114,7 +114,7 @@ func (a *Agent) canMove(f chaos.Fault, busy []string) error {
 		return errors.New("the job runs with --survive report: its ranks cannot be moved")
 	case a.job.Spares == 0:
 		return errors.New("there is no spare process to move to: say --spares 1")
-	case f.Host != "" && !slices.Contains(busy, f.Host):
+	case f.Host != "" && !slices.Contains(busy, a.called(f.Host)):
 		return fmt.Errorf("the job has no process on host %s", f.Host)
 	}
 	return nil

@@ -65,12 +65,10 @@ func (a *Agent) resolveHost(name *string) error {
 		return nil
 	}
 	var names []string
+	if *name = a.called(*name); a.hostNamed(*name) != nil {
+		return nil
+	}
 	for _, h := range a.hosts {
-		_, bare, user := strings.Cut(h.name, "@")
-		if h.name == *name || user && bare == *name {
-			*name = h.name
-			return nil
-		}
 		names = append(names, h.name)
 	}
 	return fmt.Errorf("the job has no host %s: its hosts are %s", *name, strings.Join(names, ", "))

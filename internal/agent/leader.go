@@ -449,6 +449,7 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 		reply <- Answer{Error: "the job is ending"}
 		return
 	}
+	q.Host = a.called(q.Host)
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
 	a.policy.refs[ref] = order{q.Op, reply}

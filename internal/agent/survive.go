@@ -345,7 +345,7 @@ func (a *Agent) move(rank int, host string, told func(error)) {
 		told(err)
 		return
 	}
-	from := a.processOf(rank)
+	from, host := a.processOf(rank), a.called(host)
 	to := a.spareOn(from, host)
 	if to == nil {
 		told(a.noSpare(from, host))
