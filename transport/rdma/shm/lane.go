@@ -171,7 +171,7 @@ func (l *sendLane) post(header *[transport.HeaderLen]byte, body []byte, streams 
 	lines := l.byLines(len(body), streams)
 	switch {
 	case len(body) > firstLine && len(body) <= countedLen && !streams && l.counts(header):
-		copy(s.first()[:], body)
+		copy(s.rest()[:], body)
 		release.Store64(&s.word, l.lap<<32|counted|uint64(len(body)))
 	case len(body) > wholeLen && !streams && !l.lines:
 		l.grow(s, header, room, body, flags)
@@ -347,11 +347,15 @@ func newRecvLane(l lane) recvLane {
 // ready says that there is a message.
 func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == l.lap }
 
+// fetchSecond fetches the second line of the slot at head, or does nothing as long as nobody has written to it. Who waits for a
+// message does so all the time: then that line is on its way while the sender writes the first.
+func (l *recvLane) fetchSecond() { atomic.LoadUint64(l.slot.grown()) }
+
 // firstLine is how much of a body in a slot lies in the first of its two lines.
 const firstLine = 64 - 8 - transport.HeaderLen
 
-// countedLen is that where the header is left out.
-const countedLen = 64 - 8
+// countedLen is how much of a body has room in a slot where the header is left out.
+const countedLen = slotLen - 8
 
 // backlog is how many messages in a row were ready when it is likely that
 // backlogAhead more are: their sender is at work far ahead.
@@ -405,7 +409,7 @@ func (l *recvLane) takeCounted(in transport.Receiver, n int) (more bool) {
 	prefetchRead(&l.next.word)
 	count := l.header[transport.CountAt:]
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
-	body := l.slot.first()[:n]
+	body := l.slot.rest()[:n]
 	l.goOn(l.dataHead)
 	return in.Receive(l.header[:], body)
 }

@@ -211,6 +211,7 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	}
 	eager, bulk := q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
 	for n := q.domain.looks.Load(); n > 1 && !eager && !bulk; n-- {
+		q.recv[rdma.Eager].fetchSecond()
 		eager, bulk = q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
 	}
 	ok := true

@@ -42,8 +42,8 @@ type slot struct {
 
 const _ = -(unsafe.Sizeof(slot{}) ^ slotLen)
 
-// first is what is left of the slot's first line where the header is left out.
-func (s *slot) first() *[countedLen]byte { return (*[countedLen]byte)(unsafe.Pointer(&s.header)) }
+// rest is the slot but for its word, for a body whose header is left out.
+func (s *slot) rest() *[countedLen]byte { return (*[countedLen]byte)(unsafe.Pointer(&s.header)) }
 
 // grown is how much is there of a body that grows. It has the slot's second line: the
 // receiver reads it while the sender writes, and the first has no more to say.
