@@ -308,6 +308,18 @@ func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// cordon has a policy begin, for which these hosts of a are cordoned.
+func (a *Agent) cordon(hosts []string) {
+	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{a.processes[0].place()})),
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+	for _, h := range a.hosts {
+		a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
+	}
+	for _, h := range hosts {
+		a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
+	}
+}
+
 // A rank that is lost goes to a host from which ranks are to be kept only if it must.
 func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	for _, c := range []struct {
@@ -325,14 +337,7 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 			a.store(0, stored{version{1, 7}, p[1].host, "copy on b"})
 			a.store(0, stored{version{1, 7}, p[2].host, "copy on c"})
 			a.survival.covered[0] = version{1, 7}
-			a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place()})),
-				hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
-			for _, h := range a.hosts {
-				a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
-			}
-			for _, h := range c.cordoned {
-				a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
-			}
+			a.cordon(c.cordoned)
 			p[0].exited, p[0].judged = true, true
 			a.recover(p[0])
 			require.Equal(t, []int{0}, p[c.to].ranks)
@@ -358,14 +363,7 @@ func TestAMovedRankKeepsOffACordonedHost(t *testing.T) {
 			a, _ := surviving(1, 0, 0)
 			p := a.processes
 			a.toldStart = true
-			a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place()})),
-				hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
-			for _, h := range a.hosts {
-				a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
-			}
-			for _, h := range c.cordoned {
-				a.tellPolicy(leader.Cordon{Host: h, Ref: "test"})
-			}
+			a.cordon(c.cordoned)
 			var refused error
 			a.move(0, c.host, func(err error) { refused = err })
 			if c.to < 0 {
