@@ -113,11 +113,15 @@ func (s *server) read(c *net.UnixConn) ([]byte, error) {
 }
 
 func (s *server) handle(c *net.UnixConn) {
-	if cred, err := peer(c); err != nil || !trusted(cred.Uid) {
+	if cred, err := peer(c); err != nil {
+		refuse(c, fmt.Errorf("lab: who asks: %w", err))
+		return
+	} else if !trusted(cred.Uid) {
 		return
 	}
 	question, err := s.read(c)
 	if err != nil {
+		refuse(c, fmt.Errorf("lab: no question: %w", err))
 		return
 	}
 	var words []string
@@ -137,6 +141,16 @@ func (s *server) handle(c *net.UnixConn) {
 	if err != nil {
 		a = answer{Error: err.Error()}
 	}
+	if err := a.send(c, rights); err != nil && rights != nil {
+		refuse(c, fmt.Errorf("lab: the namespaces cannot be handed over: %w", err))
+	}
+}
+
+// refuse answers that err has come of the question, unless who has asked has gone.
+func refuse(c *net.UnixConn, err error) { _ = answer{Error: err.Error()}.send(c, nil) }
+
+// send sends a, with descriptors.
+func (a answer) send(c *net.UnixConn, rights []byte) error {
 	reply, err := json.Marshal(a)
 	if err != nil {
 		panic(err) // strings always can be
@@ -144,10 +158,11 @@ func (s *server) handle(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(askTimeout))
 	for packet := range slices.Chunk(reply, maxPacket) {
 		if _, _, err := c.WriteMsgUnix(packet, rights, nil); err != nil {
-			return // who has gone misses it
+			return err
 		}
 		rights = nil
 	}
+	return nil
 }
 
 // trusted reports whether a process of user uid may ask. The directory lets in no
