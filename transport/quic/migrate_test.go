@@ -21,7 +21,7 @@ import (
 type nat struct {
 	inside *net.UDPConn // where the client sends to
 	to     *net.UDPAddr
-	most   int // longer packets are dropped; set before the first is sent
+	most   int // longer packets are dropped
 	done   sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -29,10 +29,10 @@ type nat struct {
 	outside *net.UDPConn // from where the server is sent to
 }
 
-func newNAT(t *testing.T, to string) *nat {
+func newNAT(t *testing.T, to string, most int) *nat {
 	addr, err := net.ResolveUDPAddr("udp", to)
 	require.NoError(t, err)
-	n := &nat{to: addr, most: 1 << 16}
+	n := &nat{to: addr, most: most}
 	n.inside, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	n.rebind(t)
@@ -135,7 +135,7 @@ func exchange(t *testing.T, a, b transport.Conn, at *numbers, count uint64) {
 
 func TestAConnectionSurvivesThatANATRebinds(t *testing.T) {
 	x, y := listen(t, quic.Options{}), listen(t, quic.Options{})
-	n := newNAT(t, y.Addr().Local())
+	n := newNAT(t, y.Addr().Local(), 1<<16)
 	near, err := x.Dial(t.Context(), transport.Addr("quic:"+n.inside.LocalAddr().String()))
 	require.NoError(t, err)
 	far, err := y.Accept(t.Context())
@@ -153,8 +153,7 @@ func TestAConnectionSurvivesThatANATRebinds(t *testing.T) {
 // A tunnel on the way takes less than the ends, and nobody says so. A path must take 1200 bytes, by RFC 9000.
 func TestAPathThatDropsWhatIsLong(t *testing.T) {
 	x, y := listen(t, quic.Options{}), listen(t, quic.Options{})
-	n := newNAT(t, y.Addr().Local())
-	n.most = 1200
+	n := newNAT(t, y.Addr().Local(), 1200)
 	near, err := x.Dial(t.Context(), transport.Addr("quic:"+n.inside.LocalAddr().String()))
 	require.NoError(t, err)
 	far, err := y.Accept(t.Context())
