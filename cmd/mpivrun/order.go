@@ -52,7 +52,7 @@ func giveOrder(w io.Writer, op string, args []string) error {
 	}
 	fmt.Fprintln(w, ans.Decision)
 	if wait {
-		return awaitEmpty(w, j, words[0])
+		return awaitEmpty(w, j, ans.Host)
 	}
 	return nil
 }

@@ -344,3 +344,16 @@ func TestHostsAreCalledWithAnyUser(t *testing.T) {
 		require.Equal(t, want, a.called(name), name)
 	}
 }
+
+// An order is answered with the name that the job has for the host: who waits until it is empty looks for that.
+func TestAnOrderIsAnsweredWithTheHostsName(t *testing.T) {
+	a, _ := surviving(1, 1, 1)
+	a.hosts[1].name = "me@b"
+	a.cordon(nil)
+	reply := make(chan Answer, 1)
+	a.orderAsked(Question{Op: "cordon", Host: "b"}, reply)
+	ans := <-reply
+	require.Empty(t, ans.Error)
+	require.Equal(t, "me@b", ans.Host)
+	require.True(t, a.policy.machine.Cordoned("me@b"))
+}

@@ -15,18 +15,17 @@ func (a *Agent) decided(r leader.Record) {
 	a.emit(events.Event{Kind: events.Decided, Text: text, Decision: &r})
 	if o, waits := a.policy.refs[r.Ref]; waits && !adds(r) {
 		delete(a.policy.refs, r.Ref)
-		reply := o.reply
 		switch {
 		case r.Chosen == "refused":
-			reply <- Answer{Error: r.Why}
+			o.reply <- Answer{Error: r.Why}
 		case r.Chosen != leader.ChosenAdd:
-			reply <- Answer{Decision: text}
+			o.answer(text)
 		case r.Plans[0].End != adapt.Finished:
-			reply <- Answer{Error: r.Plans[0].Why}
+			o.reply <- Answer{Error: r.Plans[0].Why}
 		case r.Why != "":
-			reply <- Answer{Decision: text + "; " + r.Why}
+			o.answer(text + "; " + r.Why)
 		default:
-			reply <- Answer{Decision: text}
+			o.answer(text)
 		}
 	}
 	before, again := a.policy.said[r.ID]

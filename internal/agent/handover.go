@@ -48,7 +48,7 @@ func (a *Agent) handOver(to, why string) {
 			continue // is answered as what was not done
 		}
 		delete(a.policy.refs, ref) // the order is in the ledger
-		o.reply <- Answer{Decision: fmt.Sprintf("the agent of host %s is to lead the job, and to see to it", a.hosts[next].name)}
+		o.answer(fmt.Sprintf("the agent of host %s is to lead the job, and to see to it", a.hosts[next].name))
 	}
 	v := a.voterOf(next)
 	// Not before what was decided is agreed on: the next head goes by that.

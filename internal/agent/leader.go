@@ -56,9 +56,12 @@ type policy struct {
 
 // An order is one of the operator's, and who waits for what the policy says to it.
 type order struct {
-	op    string
-	reply chan<- Answer
+	op, host string // as the job calls it
+	reply    chan<- Answer
 }
+
+// answer answers what the policy says.
+func (o order) answer(decision string) { o.reply <- Answer{Decision: decision, Host: o.host} }
 
 type promiseKey struct {
 	link sensors.Link
@@ -452,7 +455,7 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	q.Host = a.called(q.Host)
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
-	a.policy.refs[ref] = order{q.Op, reply}
+	a.policy.refs[ref] = order{q.Op, q.Host, reply}
 	if q.Op != "add" && a.hostNamed(q.Host) != nil {
 		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
 	}

@@ -39,7 +39,8 @@ type Answer struct {
 	Proven      bool               `json:",omitempty"` // the deadlock in Explanation was seen twice
 	Contracts   *Contracts         `json:",omitempty"` // contracts
 	Moved       *Moved             `json:",omitempty"` // move: where the rank is now
-	Decision    string             `json:",omitempty"` // drain, cordon, uncordon, add: what the policy says, for people
+	Decision    string             `json:",omitempty"` // drain, cordon, uncordon, add: what the policy says, for people,
+	Host        string             `json:",omitempty"` //   and what the job calls the host
 	Pass        *control.Pass      `json:",omitempty"` // attach: lets who shows the job in. Nil: mpivrun shows it
 	Silent      []int              `json:",omitempty"` // ranks whose process did not answer in time
 }

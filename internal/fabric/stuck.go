@@ -74,13 +74,8 @@ func (f *Fabric) Missed(long time.Duration) (all []Missed) {
 		if i := f.engine.Link(process); i.Conn != nil || !i.Wanted {
 			continue
 		}
-		m := Missed{Process: process, For: now.Sub(p.wantedAt)}
-		for k, r := range p.policy.Status(now).Routes {
-			if c := p.candidates[k]; k == 0 {
-				m.Why = fmt.Sprintf("%v: %s", c, r.State)
-			}
-		}
-		all = append(all, m)
+		why := fmt.Sprintf("%v: %s", p.candidates[0], p.policy.Status(now).Routes[0].State)
+		all = append(all, Missed{Process: process, For: now.Sub(p.wantedAt), Why: why})
 	}
 	return all
 }

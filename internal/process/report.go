@@ -23,7 +23,7 @@ func (p *Process) Report() control.Report {
 	r := control.Report{Process: p.index}
 	if p.fabric != nil {
 		for _, m := range p.fabric.Missed(missedLong) {
-			r.Missed = append(r.Missed, control.Missed{Process: m.Process, For: m.For, Why: m.Why})
+			r.Missed = append(r.Missed, control.Missed(m))
 		}
 	}
 	for _, rank := range p.engine.Local() {
