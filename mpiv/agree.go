@@ -23,6 +23,11 @@ import (
 // "Practical scalable consensus for pseudo-synchronous distributed systems" (SC 2015),
 // whose Agree this is; package agree says how it is done here.
 func (c *Comm) Agree(ctx context.Context, flag uint64) (uint64, error) {
+	end, err := c.beginAgreeing(&callAgree)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	v, err := c.agreeOn(ctx, &callAgree, agree.Value{Flag: flag})
 	if err != nil {
 		return 0, err
@@ -32,14 +37,16 @@ func (c *Comm) Agree(ctx context.Context, flag uint64) (uint64, error) {
 
 // Shrink makes a Comm of the ranks of c that live, in their order. All of them must call it, also
 // where c is revoked. Who fails meanwhile may be in the new Comm, or not: in that
-// all are of one mind.
+// all are of one mind. So they are where the ctx of one ends: the others fail with ErrAbandoned, or it is in their new Comm.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
-	const yes = 1
-	if c == nil {
-		return nil, c.fail(callShrink.Op, -1, -1, ErrComm)
+	end, err := c.beginAgreeing(&callShrink)
+	if err != nil {
+		return nil, err
 	}
-	for try := uint32(0); ; try++ {
-		v, err := c.agreeOn(ctx, &callShrink, agree.Value{Floor: c.state.contexts.Load()})
+	defer end()
+	const yes = 1
+	for try := range uint32(stepsMost / 2) {
+		v, err := c.agreeWithAll(ctx, &callShrink, agree.Value{Floor: c.state.contexts.Load()})
 		if err != nil {
 			return nil, err
 		}
@@ -48,11 +55,8 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		if c.state.claimContext(id) {
 			claim.Flag = yes
 		}
-		if v, err = c.agreeOn(ctx, &callShrink, claim); err != nil {
+		if v, err = c.agreeWithAll(ctx, &callShrink, claim); err != nil {
 			return nil, err
-		}
-		if v.Quit.Len() > 0 {
-			return nil, c.agreedError(callShrink.Op, v)
 		}
 		if v.Flag != yes {
 			continue // a goroutine of a rank has taken it for something else
@@ -69,6 +73,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		}
 		return c.derive("survivors of "+c.Name(), id, g), nil
 	}
+	return nil, c.fail(callShrink.Op, -1, -1, errors.New("other goroutines make communicators all the time: call it while they do not"))
 }
 
 var callAgree, callShrink = engine.Call{Op: "Agree"}, engine.Call{Op: "Shrink"}
@@ -77,10 +82,14 @@ var callAgree, callShrink = engine.Call{Op: "Agree"}, engine.Call{Op: "Shrink"}
 type agreements struct {
 	seen atomic.Int64 // failures of which the one under way knows
 
-	turn   sync.Mutex // held while one is under way; guards what follows
+	turn   sync.Mutex // held while a call is under way; guards what follows
 	number uint32     // of the last
 	early  []earlyAgree
 }
+
+// stepsMost is how many agreements a call may be: those of each call are numbered from a multiple of it, so
+// that all go on with the same number after a call that some gave up at one of its steps and others at the next.
+const stepsMost = 1 << 8
 
 // An earlyAgree is a message of an agreement that this rank has not begun.
 type earlyAgree struct {
@@ -89,14 +98,44 @@ type earlyAgree struct {
 	m      agree.Message
 }
 
-// agreeOn agrees on v, of which Failed and Acked are filled in here.
-func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
+// beginAgreeing begins a call, which is one agreement or several, until end.
+func (c *Comm) beginAgreeing(call *engine.Call) (end func(), err error) {
 	if err := c.gone(); err != nil {
-		return v, c.fail(call.Op, -1, -1, err)
+		return nil, c.fail(call.Op, -1, -1, err)
 	}
 	a := &c.agreements
 	a.turn.Lock()
-	defer a.turn.Unlock()
+	a.number |= stepsMost - 1
+	return a.turn.Unlock, nil
+}
+
+// agreeWithAll is agreeOn as one step of several: it fails with ErrAbandoned where a rank has given up, and where this one
+// does the others, who may have had its word before, do not wait for it at the next.
+func (c *Comm) agreeWithAll(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
+	v, err := c.agreeOn(ctx, call, v)
+	switch {
+	case err != nil:
+		c.quitNext()
+	case v.Quit.Len() > 0:
+		err = c.agreedError(call.Op, v)
+	}
+	return v, err
+}
+
+// quitNext gives up the agreement after the last.
+func (c *Comm) quitNext() {
+	var outs []agree.Out
+	for r := range c.size {
+		if r != c.rank {
+			outs = append(outs, agree.Out{To: r, Message: agree.Message{Kind: agree.Quit}})
+		}
+	}
+	c.sendAgree(outs, c.agreements.number+1)
+}
+
+// agreeOn agrees on v, of which Failed and Acked are filled in here.
+func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
+	a := &c.agreements
 	a.number++
 	c.state.agreeing.left()
 	acked := c.acked.Load() // before the list, which only grows
@@ -104,7 +143,7 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 	a.seen.Store(int64(len(known)))
 	v.Failed, v.Acked, v.Quit = c.membersIn(known), c.membersIn(known[:acked]), agree.NewSet(c.size)
 	m, outs := agree.New(c.rank, c.size, v)
-	c.sendAgree(outs)
+	c.sendAgree(outs, a.number)
 	early := a.early
 	a.early = nil
 	for _, e := range early {
@@ -135,13 +174,13 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 			a.seen.Store(int64(len(known)))
 			for _, r := range now {
 				if i := c.group.index(r); i >= 0 {
-					c.sendAgree(m.Crashed(i))
+					c.sendAgree(m.Crashed(i), a.number)
 				}
 			}
 		case ctx.Err() == nil: // the job is over
 			return v, c.fail(call.Op, -1, -1, err)
 		default:
-			c.sendAgree(m.Quit())
+			c.sendAgree(m.Quit(), a.number)
 			if v, over := m.Result(); over {
 				return v, nil
 			}
@@ -154,7 +193,7 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 func (c *Comm) receiveAgree(m *agree.Machine, e earlyAgree) {
 	switch a := &c.agreements; {
 	case e.number == a.number:
-		c.sendAgree(m.Receive(e.from, e.m))
+		c.sendAgree(m.Receive(e.from, e.m), a.number)
 	case int32(e.number-a.number) > 0:
 		a.early = append(a.early, e)
 	}
@@ -163,10 +202,9 @@ func (c *Comm) receiveAgree(m *agree.Machine, e earlyAgree) {
 // survivorsCheck is what messages of agreements carry.
 var survivorsCheck = opAgree.check(-1)
 
-func (c *Comm) sendAgree(outs []agree.Out) {
-	a := &c.agreements
+func (c *Comm) sendAgree(outs []agree.Out, number uint32) {
 	for _, o := range outs {
-		body := o.Message.Append(nil, a.number)
+		body := o.Message.Append(nil, number)
 		m := engine.Match{Context: c.context + survivors, Peer: c.world(o.To), Check: survivorsCheck}
 		if !c.box.TrySend(m, body) {
 			c.state.agreeing.add(c.box.Isend(m, body, engine.Standard))

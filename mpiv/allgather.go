@@ -1,6 +1,9 @@
 package mpiv
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // Allgather collects the in of all ranks, which are of equal length, in rank
 // order in the out of each: len(out) = Size()*len(in). in may be the rank's own
@@ -103,7 +106,7 @@ func (s *series) allgatherPacked(in, out []byte, l *layout, total int) (err erro
 	if err := s.enter(); err != nil {
 		return err
 	}
-	packed, err := s.arranged("out", l.elem, l.counts, nil, total)
+	packed, err := s.arranged("out", l.elem, l.counts, nil, math.MaxInt) // that there is room is known
 	if err != nil {
 		return err
 	}

@@ -262,6 +262,9 @@ func TestGathervAndScatterv(t *testing.T) {
 		if err := Allgatherv(ctx, c, mine, long, counts, nil); err != nil {
 			return err
 		}
+		if err := Allgatherv(ctx, c, make([]struct{}, len(mine)), make([]struct{}, total), counts, displs); err != nil {
+			return fmt.Errorf("elements of no size: %w", err)
+		}
 		return wantEqual("gathered into more than it needs", long, append(slices.Clone(joined), slices.Repeat([]uint32{7}, len(long)-len(joined))...))
 	})
 }

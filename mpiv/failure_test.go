@@ -617,6 +617,41 @@ func TestAgreeGivenUp(t *testing.T) {
 	})
 }
 
+// Who gives up a Shrink, with its word at the leader already or not, keeps nobody waiting; and what all call next
+// is the next for all.
+func TestShrinkGivenUp(t *testing.T) {
+	for quitter := range 4 {
+		given := make(chan struct{})
+		runMortals(t, []int{1, 1, 2}, func(ctx context.Context, c *Comm, w *mortals) error {
+			if c.Rank() == quitter {
+				mine, stop := context.WithTimeout(ctx, time.Millisecond)
+				defer stop()
+				if _, err := c.Shrink(mine); !errors.Is(err, context.DeadlineExceeded) {
+					return fmt.Errorf("error %v, want that of the context", err)
+				}
+				close(given)
+			} else {
+				select {
+				case <-given:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				if _, err := c.Shrink(ctx); failedWith(err, ErrAbandoned, quitter) != nil {
+					return failedWith(err, ErrAbandoned, quitter)
+				}
+			}
+			if flag, err := c.Agree(ctx, 5); flag != 5 || err != nil {
+				return fmt.Errorf("the next: %x, %v", flag, err)
+			}
+			d, err := c.Shrink(ctx)
+			if err != nil || d.Size() != c.Size() {
+				return fmt.Errorf("the next to shrink: %v, %v", d, err)
+			}
+			return next(ctx, d)
+		})
+	}
+}
+
 // The survivors keep their order, and can go on.
 func TestShrink(t *testing.T) {
 	runMortals(t, []int{1, 2, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {

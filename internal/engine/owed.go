@@ -15,12 +15,15 @@ func (l *link) received(s *stream, seq uint64, n int) {
 	}
 }
 
-// receivedKept notes that the peer keeps it until it is told.
+// receivedKept notes that the peer keeps it until it is told. Where the peer replays it is told by
+// Acks alone: what flows back anyway would acknowledge what was only offered, too.
 //
 //go:noinline
 func (l *link) receivedKept(s *stream, n int) {
 	l.heard.Set(l.heard.Get() + 1)
-	s.acks.Set(s.got)
+	if !l.replays(s) {
+		s.acks.Set(s.got)
+	}
 	l.owe(s, n)
 }
 

@@ -28,7 +28,7 @@ type stream struct {
 
 	got   uint64         // number of the last message from the peer
 	sums  sums           // of the last messages from the peer, at level "crashes"
-	acks  release.Uint64 // got, where acknowledgements are wanted
+	acks  release.Uint64 // what flows back acknowledges: got, where acknowledgements are wanted and the peer does not replay
 	dirty bool           // got grew since the peer was last told in an Ack
 
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
