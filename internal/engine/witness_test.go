@@ -129,3 +129,42 @@ func TestWhatIsRepeatedWaitsForTheWitness(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "near", string(buf))
 }
+
+// What an earlier life has only offered comes with its body in the next, though what follows it is here, and
+// though it waits for the witness: what has come back meanwhile has not acknowledged it.
+func TestAnOfferOfAnEarlierLifeIsNotAcknowledged(t *testing.T) {
+	n := new(notary)
+	w := newWorld(t, engine.Config{Keep: true, Replay: true, Witness: n}, 1, 1, 0)
+	w.engines[2].SetFar(0)
+	first, b := w.boxes[1], w.boxes[0]
+	take := func(by, from *engine.Box, tag int32) {
+		t.Helper()
+		buf := make([]byte, 8)
+		r := by.Irecv(engine.Match{Peer: from.Rank(), Tag: tag}, buf)
+		require.Eventually(t, func() bool {
+			for _, e := range w.engines {
+				e.Progress()
+			}
+			return r.Finished()
+		}, 5*time.Second, time.Millisecond, "message %d does not come", tag)
+		require.Equal(t, pattern(8, int(tag)), buf)
+	}
+	first.Isend(engine.Match{Peer: 0, Tag: 1}, pattern(8, 1), engine.Synchronous) // as if there were no room for it
+	first.Isend(engine.Match{Peer: 0, Tag: 2}, pattern(8, 2), engine.Standard)
+	take(b, first, 2)
+	// The process of rank 1 is lost; it begins again in process 2.
+	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
+	w.fabrics[0].Fence(1)
+	w.fabrics[2].Fence(1)
+	next, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
+	require.NoError(t, err)
+	w.engines[0].Place(2, lost)
+	b.Isend(engine.Match{Peer: 1, Tag: 3}, pattern(8, 3), engine.Standard)
+	take(next, b, 3) // they have met
+	n.recorded.Store(1)
+	next.Isend(engine.Match{Peer: 0, Tag: 1}, pattern(8, 1), engine.Standard)
+	b.Isend(engine.Match{Peer: 1, Tag: 4}, pattern(8, 4), engine.Standard)
+	take(next, b, 4)
+	n.witnessed.Store(1)
+	take(b, next, 1)
+}
