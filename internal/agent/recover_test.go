@@ -320,6 +320,20 @@ func (a *Agent) cordon(hosts []string) {
 	}
 }
 
+// Who goes on is told whether others still keep what its snapshot has: one that a copy of an earlier
+// one covers says nothing of it.
+func TestWhoGoesOnKnowsWhetherItIsCovered(t *testing.T) {
+	for saved, covered := range map[uint64]bool{7: true, 8: false} {
+		a, n := surviving(1, 0)
+		p := a.processes
+		a.survival.covered[0] = version{1, 7}
+		a.store(0, stored{version{1, saved}, p[1].host, "copy"})
+		p[0].exited, p[0].judged = true, true
+		a.recover(p[0])
+		require.Equal(t, covered, n.adopted(t, p[1]).Covered, "snapshot %d", saved)
+	}
+}
+
 // A rank that is lost goes to a host from which ranks are to be kept only if it must.
 func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	for _, c := range []struct {

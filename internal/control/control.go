@@ -214,6 +214,7 @@ type Adopt struct {
 	Rank     int
 	Epoch    uint32
 	Snapshot string   `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
+	Covered  bool     `json:",omitempty"` // it is covered
 	Lives    []uint32 // epochs in which the rank's lives began, the newest first: one of them has recorded its choices since then
 	Place    Place    // that map
 }

@@ -138,6 +138,9 @@ func (e *Engine) attach(process int, conn transport.Conn, generation uint32, dia
 	for r := range e.leaving {
 		l.askDepart(r)
 	}
+	if l.replay {
+		l.tellStableAgain()
+	}
 	e.refreshActive(l)
 	e.disarm()
 	l.pump()

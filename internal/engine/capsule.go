@@ -76,7 +76,7 @@ func (b *Box) Capture() (written []byte, covers Covers, err error) {
 		return nil, nil, err
 	}
 	c := b.capture(true)
-	return c.Append(nil), c.covers(), nil
+	return c.Append(nil), c.Covers(), nil
 }
 
 // capture is the capsule of a rank that is idle, with its log or without. The bodies are the

@@ -10,7 +10,8 @@ import (
 // a number.
 type Covers []wire.StreamAck
 
-func (c *Capsule) covers() (all Covers) {
+// Covers is what c covers.
+func (c *Capsule) Covers() (all Covers) {
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		n := s.Got
@@ -32,6 +33,8 @@ func (b *Box) Covered(covers Covers) {
 	defer e.leave()
 	lists := make(map[*link][]wire.StreamAck)
 	for _, a := range covers {
+		s := b.streams.at(a.Source)
+		s.covered = max(s.covered, a.Seq)
 		if l := e.peers[a.Source].link.Load(); l != nil {
 			lists[l] = append(lists[l], a)
 		} else if from := e.Box(a.Source); from != nil {
@@ -40,18 +43,37 @@ func (b *Box) Covered(covers Covers) {
 	}
 	for l, acks := range lists {
 		l.mu.Lock()
-		for len(acks) > 0 {
-			var body [maxAcks * wire.StreamAckLen]byte
-			n := min(len(acks), maxAcks)
-			for i, a := range acks[:n] {
-				a.Put(body[i*wire.StreamAckLen:])
-			}
-			acks = acks[n:]
-			l.control(wire.Header{Kind: wire.Stable}, body[:n*wire.StreamAckLen])
-		}
+		l.tellStable(acks)
 		l.pump()
 		l.mu.Unlock()
 	}
+}
+
+// tellStable tells the peer what snapshots cover. mu is held.
+func (l *link) tellStable(acks []wire.StreamAck) {
+	for len(acks) > 0 {
+		var body [maxAcks * wire.StreamAckLen]byte
+		n := min(len(acks), maxAcks)
+		for i, a := range acks[:n] {
+			a.Put(body[i*wire.StreamAckLen:])
+		}
+		acks = acks[n:]
+		l.control(wire.Header{Kind: wire.Stable}, body[:n*wire.StreamAckLen])
+	}
+}
+
+// tellStableAgain tells that of all ranks, as it may have been lost with a connection, or have been said where a rank
+// is no more: whose log is full waits for it. Polling and mu are held.
+func (l *link) tellStableAgain() {
+	var acks []wire.StreamAck
+	for _, b := range *l.e.boxes.Load() {
+		b.streams.all(func(s *stream) {
+			if s.covered > 0 && l.e.peers[s.peer].link.Load() == l {
+				acks = append(acks, wire.StreamAck{Source: s.peer, Dest: b.rank, Seq: s.covered})
+			}
+		})
+	}
+	l.tellStable(acks)
 }
 
 // forgetHere drops what b's rank keeps for that of to, in the same process, up to n.

@@ -40,7 +40,7 @@ func (b *Box) Draft(begin func()) (*Draft, Covers, error) {
 	for i := range c.Unread {
 		c.Unread[i].Body = slices.Clone(c.Unread[i].Body)
 	}
-	return d, c.covers(), nil
+	return d, c.Covers(), nil
 }
 
 // Logged is what the log would have if the draft were finished now, by receiver. It is

@@ -280,3 +280,36 @@ func TestAFullLogIsSentAgain(t *testing.T) {
 		require.Equal(t, pattern(100, i), into)
 	}
 }
+
+// That a snapshot covers what a sender keeps is said again over the next connection: a sender whose log is
+// full waits for it, and its receiver may come to no safe point before the message that waits with it.
+func TestWhatIsCoveredIsSaidAgain(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true, Replay: true, LogBytes: 4 << 10, Spill: &scraps{full: true}})
+	p.network = mem.NewNetwork(mem.Options{Depth: 1000})
+	p.connect()
+	from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+	take := func() {
+		into := make([]byte, 100)
+		r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+		p.until(r.Finished)
+		_, err := r.Wait(t.Context(), recv)
+		require.NoError(t, err)
+		require.Equal(t, pattern(100, 1), into)
+	}
+	var waits engine.Request
+	for { // until there is no room for one more
+		waits = from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(100, 1), engine.Standard)
+		if p.engines[0].Progress(); !waits.Finished() {
+			break
+		}
+		take()
+	}
+	_, covers, err := to.Capture()
+	require.NoError(t, err)
+	to.Covered(covers)
+	p.connect() // over another path, before it has come
+	take()
+	p.until(waits.Finished)
+	_, err = waits.Wait(t.Context(), send)
+	require.NoError(t, err)
+}

@@ -144,6 +144,9 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		}
 	}
 	from.ctl.drop(r)
+	if to.replay {
+		to.tellStableAgain()
+	}
 	to.attend()
 	to.pump()
 	to.mu.Unlock()

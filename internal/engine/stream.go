@@ -26,10 +26,11 @@ type stream struct {
 	past       past   //   but for those that are records
 	saveAt     int    // bytes of past at which a snapshot is asked for, of a peer in this process
 
-	got   uint64         // number of the last message from the peer
-	sums  sums           // of the last messages from the peer, at level "crashes"
-	acks  release.Uint64 // what flows back acknowledges: got, where acknowledgements are wanted and the peer does not replay
-	dirty bool           // got grew since the peer was last told in an Ack
+	got     uint64         // number of the last message from the peer
+	sums    sums           // of the last messages from the peer, at level "crashes"
+	acks    release.Uint64 // what flows back acknowledges: got, where acknowledgements are wanted and the peer does not replay
+	covered uint64         // up to which number a snapshot has them that will outlive this process
+	dirty   bool           // got grew since the peer was last told in an Ack
 
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
 	// with Done, and those given back of which the peer does not know yet. These are

@@ -362,8 +362,14 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Box, err = p.engine.Adopt(c, l.epoch, r, p.placements(m.Place)...)
-	return l, err
+	covers := c.Covers()
+	if l.Box, err = p.engine.Adopt(c, l.epoch, r, p.placements(m.Place)...); err != nil {
+		return nil, err
+	}
+	if m.Covered || !p.copied { // who keeps it may not have been told, and wait for that
+		l.Box.Covered(covers)
+	}
+	return l, nil
 }
 
 // latest is the latest snapshot in area, in memory of its own. The agent that keeps it
