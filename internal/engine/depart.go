@@ -167,11 +167,27 @@ func (b *Box) stay(cause error) error {
 		l.mu.Lock()
 		if l.firmLocked() {
 			l.control(wire.Header{Kind: wire.Stay, Source: b.rank, Seq: p.number}, nil)
+			l.offerAgain(b)
 			l.pump()
 		}
 		l.mu.Unlock()
 	}
 	return fmt.Errorf("move rank %d: no answer from processes %v: %w", b.rank, silent, cause)
+}
+
+// offerAgain offers again what the log of b's rank has offered: who has let go of the rank meanwhile waits for that,
+// as if it had come from elsewhere. mu is held.
+func (l *link) offerAgain(b *Box) {
+	b.streams.all(func(s *stream) {
+		if l.e.peers[s.peer].link.Load() != l {
+			return
+		}
+		for x := s.head; x != nil; x = x.snext {
+			if x.header.Kind == wire.Offer && !x.queued && !x.streaming {
+				l.again(x)
+			}
+		}
+	})
 }
 
 // leave takes the rank out of the process. Polling is held.
@@ -240,7 +256,8 @@ func (l *link) forsake(b *Box) {
 // endStream empties the log of a stream whose rank has left, and has the link count its messages.
 func (b *Box) endStream(s *stream) {
 	l := b.e.lockLink(s.peer)
-	if l == nil {
+	if l == nil { // the peer is here
+		b.forgetHere(b.e.Box(s.peer), s.sent)
 		return
 	}
 	defer l.mu.Unlock()

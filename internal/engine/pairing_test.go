@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -312,4 +313,27 @@ func TestWhatIsCoveredIsSaidAgain(t *testing.T) {
 	p.until(waits.Finished)
 	_, err = waits.Wait(t.Context(), send)
 	require.NoError(t, err)
+}
+
+// A rank that was about to leave, and stays, has sent what its log has and has offered, since the two processes share
+// memory now: it can still be received.
+func TestWhatWasOfferedByARankThatStays(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true})
+	p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Other: &mem.Options{MaxBody: 256 << 10}})
+	p.connect()
+	from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+	const n = 200_000
+	require.NoError(t, from.Send(t.Context(), send, engine.Match{Peer: 1, Tag: 5}, pattern(n, 0), engine.Standard))
+	p.connectShared()
+	p.until(func() bool { _, ok := to.Iprobe(engine.Match{Peer: 0, Tag: 5}); return ok })
+	d, err := from.BeginDepart()
+	require.NoError(t, err)
+	p.until(d.Ready)
+	require.Error(t, d.Undo(errors.New("another peer is silent")))
+	into := make([]byte, n)
+	r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+	p.until(r.Finished)
+	_, err = r.Wait(t.Context(), recv)
+	require.NoError(t, err)
+	require.Equal(t, pattern(n, 0), into)
 }

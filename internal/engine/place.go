@@ -299,7 +299,6 @@ const earlyMost = 4 << 20
 func (l *link) overEarly() bool { return l.earlyBytes > earlyMost }
 
 func (l *link) placeEarly(in *incoming, n int) []byte {
-	l.earlyBytes += n + wire.HeaderLen
 	in.odd = true
 	in.early = &early{dest: in.header.Dest, departs: -1, body: make([]byte, n), learned: l.e.learned}
 	in.header.Put(in.early.header[:])

@@ -262,6 +262,7 @@ func (l *link) Arrived(header, body []byte) {
 		case in.early != nil:
 			m := in.early
 			l.early = append(l.early, m)
+			l.earlyBytes += len(m.body) + wire.HeaderLen
 			in.early = nil
 			if m.learned != l.e.learned { // the map has come while this was half here
 				l.arrivedEarly()

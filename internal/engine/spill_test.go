@@ -162,3 +162,21 @@ func TestRanksOfAProcessAreAskedForSnapshots(t *testing.T) {
 		a.Covered(covers)
 	}
 }
+
+// A rank that leaves gives back what its log of messages to ranks that stay had.
+func TestWhoLeavesGivesTheSpillBack(t *testing.T) {
+	const room = 64 << 20
+	spill := &scraps{left: room}
+	w := newWorld(t, engine.Config{Keep: true, Replay: true, LogBytes: 64 << 10, Spill: spill}, 2, 0)
+	a, b := w.boxes[0], w.boxes[1]
+	buf := make([]byte, 4<<10)
+	for range 2000 {
+		require.NoError(t, a.Send(t.Context(), send, engine.Match{Peer: 1, Tag: 1}, buf, engine.Standard))
+		_, err := b.Recv(t.Context(), recv, engine.Match{Peer: 0, Tag: 1}, buf)
+		require.NoError(t, err)
+	}
+	require.Less(t, spill.free(), room)
+	_, err := a.Depart(t.Context(), 1, 2)
+	require.NoError(t, err)
+	require.Equal(t, room, spill.free())
+}
