@@ -95,11 +95,13 @@ func (a *Agent) dying(x stranded) bool {
 	return false
 }
 
-// closeBook has h hear no more of what the ranks of p, which may live, choose.
+// closeBook has h hear no more of what the ranks of p, which may live, choose. Nobody opens the book again: another
+// head must not have p go on.
 func (a *Agent) closeBook(p *process, h *host) {
 	if p.closed[h] != nil {
 		return
 	}
+	a.condemn(p)
 	if p.closed == nil {
 		p.closed = map[*host][]control.Life{}
 	}

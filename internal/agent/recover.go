@@ -274,8 +274,7 @@ func (a *Agent) breakMoves(p *process, why string) {
 		default:
 			continue
 		}
-		other.condemned = true
-		a.record(ledger.Entry{Condemned: &ledger.Condemned{Process: other.index}})
+		a.condemn(other)
 		if m.came {
 			a.placed(m.rank, m.to) // or the policy would have it recovered from where it is no more
 		} else {
@@ -291,6 +290,14 @@ func (a *Agent) breakMoves(p *process, why string) {
 		if len(other.ranks) == 0 {
 			a.survival.lost = append(a.survival.lost, other.index)
 		}
+	}
+}
+
+// condemn notes that p is being killed. The next head, if there is one before that is done, kills it, too.
+func (a *Agent) condemn(p *process) {
+	if !p.condemned {
+		p.condemned = true
+		a.record(ledger.Entry{Condemned: &ledger.Condemned{Process: p.index}})
 	}
 }
 

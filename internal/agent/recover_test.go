@@ -587,6 +587,7 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 			}
 			one := []control.Life{{Rank: 0, Epoch: 1}}
 			require.Equal(t, map[*host][]control.Life{p[1].host: one, p[2].host: one}, p[0].closed)
+			require.True(t, p[0].condemned)
 			heard := choosesOn(t, keepers[1], dirs[1], a.buddies)
 			require.Never(t, heard, 100*time.Millisecond, 10*time.Millisecond)
 			require.Empty(t, p[1].ranks, "what the other witness knows is on its way")
