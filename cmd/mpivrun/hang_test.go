@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,8 +84,14 @@ func pidsIn(t *testing.T, file string) map[int]int {
 // relaxing is a job of relax with 4 ranks, which has begun. It has its events in file.
 func relaxing(t *testing.T, args ...string) (wait func() (out, errs string, err error), file string) {
 	t.Helper()
+	return relaxingAs(t, self(t), args...)
+}
+
+// relaxingAs is relaxing as that program, which runs this one.
+func relaxingAs(t *testing.T, program string, args ...string) (wait func() (out, errs string, err error), file string) {
+	t.Helper()
 	file = filepath.Join(t.TempDir(), "events")
-	c := mpivrun(t, append(append([]string{"-n", "4", "--events", file}, args...), "-x", envProgram+"=relax", self(t))...)
+	c := mpivrun(t, append(append([]string{"-n", "4", "--events", file}, args...), "-x", envProgram+"=relax", program)...)
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	require.NoError(t, c.Start())
@@ -132,6 +139,27 @@ func TestARankThatIsStoppedGoesOnElsewhere(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, moved)
+}
+
+// A shell that has started the program says how that was killed.
+func TestARankThatAShellHasStartedGoesOnElsewhere(t *testing.T) {
+	wait, _ := relaxing(t)
+	want, _, err := wait()
+	require.NoError(t, err)
+
+	script := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n'"+self(t)+"'\nexit $?\n"), 0o755))
+	wait, file := relaxingAs(t, script, "--spares", "2", "--snapshot", "0.1")
+	shell := pidsIn(t, file)[2]
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", shell, shell))
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	require.NoError(t, err, "the children of the shell %d", shell)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	out, errs, err := wait()
+	require.NoError(t, err, errs)
+	require.Equal(t, want, out, errs)
+	require.Contains(t, errs, "rank 2 goes on")
 }
 
 func TestAJobThatIsStoppedAsAWholeGoesOn(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/ledger"
 )
 
@@ -31,10 +32,24 @@ type wish struct {
 
 // survives tells whether the job goes on though p has died.
 func (a *Agent) survives(p *process) bool {
-	st := p.status
+	by := p.endedBy()
 	return a.job.Options.Survive == "crashes" && a.toldStart && a.interrupts == 0 && !a.mourning && p.hello != nil && !p.failed &&
-		st.Signaled() && !(st.Signal() == syscall.SIGPIPE && p.unread())
+		by != 0 && !(by == syscall.SIGPIPE && p.unread())
 }
+
+// endedBy is the signal that has ended p, or the program in it if a shell has started that: it says so with its
+// exit code. 0: none has.
+func (p *process) endedBy() syscall.Signal {
+	switch st := p.status; {
+	case st.Signaled():
+		return st.Signal()
+	case p.hello != nil && p.hello.PID != p.pid && !p.allFinished() && st.ExitStatus() > exit.Signal && st.ExitStatus() <= exit.Signal+lastSignal:
+		return syscall.Signal(st.ExitStatus() - exit.Signal)
+	}
+	return 0
+}
+
+const lastSignal = 64
 
 // recover has the ranks of p, which has died, go on in spare processes.
 func (a *Agent) recover(p *process) {

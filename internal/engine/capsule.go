@@ -163,6 +163,9 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, r *Recording, moved ...
 	}
 	for i := range c.Unread {
 		u := &c.Unread[i]
+		if int(u.Header.Source) >= e.size {
+			return nil, fmt.Errorf("adopt rank %d: a message of rank %d, and the world has %d", c.Rank, u.Header.Source, e.size)
+		}
 		a := b.newArrivalLocked(&u.Header, u.Length)
 		if u.Body == nil {
 			a.link, a.awaits, a.env.Length = e.peers[u.Header.Source].link.Load(), true, uint64(u.Length)

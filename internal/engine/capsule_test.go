@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,7 @@ func TestMalformedCapsulesAreRefused(t *testing.T) {
 		{"an offer of what has not come", func(c *Capsule) { c.Streams[0].Offers[1] = 5 }},
 		{"an offer twice", func(c *Capsule) { c.Streams[0].Offers[1] = 2 }},
 		{"streams out of order", func(c *Capsule) { c.Streams[1].Peer = 0 }},
+		{"unread messages of no rank", func(c *Capsule) { c.Unread[1].Header.Source = -5 }},
 		{"unread messages of another rank", func(c *Capsule) { c.Unread[1].Header.Dest = 1 }},
 		{"a run of calls backwards", func(c *Capsule) { c.Abandoned[0].Last = 3 }},
 		{"calls given up by no rank", func(c *Capsule) { c.Abandoned[0].By = -1 }},
@@ -85,6 +87,29 @@ func FuzzCapsule(f *testing.F) {
 			t.Fatalf("%x is parsed and written as %x", b, c.Append(nil))
 		}
 	})
+}
+
+// A capsule that something has damaged is an error, no panic.
+func TestUnreadMessagesOfNoRank(t *testing.T) {
+	c := some()
+	c.Streams, c.Unread = nil, c.Unread[:1]
+	c.Unread[0].Header.Source = 77
+	e := New(Config{Process: 2, Processes: [][]topology.Rank{{0, 1}, {2}, {}}, Keep: true})
+	defer e.Close()
+	_, err := e.Adopt(c, 4, nil, Placement{Rank: 2, Process: 2})
+	require.ErrorContains(t, err, "the world has 3")
+}
+
+// Decisions that could not be told apart are not made.
+func TestDecisionsAreNumberedOnce(t *testing.T) {
+	var failed error
+	e := New(Config{Processes: [][]topology.Rank{{0}}, Keep: true, Replay: true, Fail: func(err error) { failed = err }})
+	defer e.Close()
+	b := e.Box(0)
+	b.Record(Recording{Record: func(Choice) {}})
+	b.choices.polls.Store(math.MaxUint32)
+	b.Decide()
+	require.ErrorContains(t, failed, "call SafePoint")
 }
 
 func TestSafePointsAreWhereNothingIsPending(t *testing.T) {

@@ -161,7 +161,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 	}
 	for range unread {
 		h, body, n := p.message()
-		if h.Dest != c.Rank || body != nil && n != len(body) {
+		if h.Source < 0 || h.Dest != c.Rank || body != nil && n != len(body) {
 			p.bad = true
 		}
 		if p.bad {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/topology"
@@ -313,7 +314,9 @@ func (b *Box) gotLocked(o *op, source topology.Rank, seq uint64) {
 // out, and says Decided unless that is 0.
 func (b *Box) Decide() (n uint32, before Choice, known bool) {
 	c := &b.choices
-	n = c.polls.Add(1)
+	if n = c.polls.Add(1); n == 0 {
+		b.e.Fail(fmt.Errorf("rank %d has tested, probed and the like %d times since its last snapshot, and more cannot be told apart after a death: have it call SafePoint in between", b.rank, uint64(1)<<32))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, found := c.outcomes[n]
