@@ -22,7 +22,7 @@ type Site struct {
 	Address string      // of this host on the network to listen on: an IP address, without a port
 	Secret  [16]byte    // that all processes of the job share
 	TLS     *tls.Config // for both ends: who this process is and whom it accepts. Nil: nobody is asked
-	Relays  []string    // that networks which need one go through; opaque to all others
+	Relays  []string    // addresses of endpoints of the same network, through which this one is reached, too, where that can be
 	Log     *slog.Logger
 }
 

@@ -1,7 +1,5 @@
 package main
 
-import "slices"
-
 // idle is what the options of r that have no effect on a job of so many hosts are for, a
 // sentence each. here: there is none but this one.
 func (r *run) idle(hosts int, here bool) (all []string) {
@@ -32,6 +30,5 @@ func (r *run) idle(hosts int, here bool) (all []string) {
 		say(r.Contracts != "" && r.Contracts != "off", "--contracts has no effect: the job has one host, and so no links between hosts")
 		say(r.ContractsFile != "", "--contracts-file has no effect: the job has one host, and so no links between hosts")
 	}
-	say(len(r.Relays) > 0 && len(r.Transports) > 0 && !slices.Contains(r.Transports, "libp2p"), "--relay has no effect: relays are for libp2p, which is not among --transport")
 	return all
 }

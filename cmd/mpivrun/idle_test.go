@@ -25,9 +25,6 @@ func TestOptionsWithoutEffectAreSaid(t *testing.T) {
 		{"--survive report --grace 5 prog", 2, []string{"--grace"}},
 		{"--survive none --contracts learn --contracts-file f prog", 2, []string{"--contracts", "--contracts-file"}},
 		{"--contracts off --contracts-file f prog", 2, []string{"--contracts-file"}},
-		{"--transport tcp --relay a prog", 2, []string{"--relay"}},
-		{"--transport tcp,libp2p --relay a prog", 2, nil},
-		{"--relay a prog", 2, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.words, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (r *run) job(m machine, hosts []host) (agent.Job, error) {
 		Chaos: r.Chaos, ChaosHistory: r.ChaosHistory,
 		Spares: r.Spares, Contracts: r.Contracts, ContractsFile: r.ContractsFile, Thresholds: r.Thresholds, Ganglia: r.Ganglia,
 		Quiet: r.Quiet, Verbose: r.Verbose,
-		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, Relays: r.Relays, LogBytes: r.LogBytes, LogDisk: int64(r.LogDisk), Ready: int64(r.SpareMemory), Check: r.Check, Insecure: r.Insecure},
+		Options: control.Options{Survive: r.level(), Snapshot: r.Snapshot, Transports: r.Transports, LogBytes: r.LogBytes, LogDisk: int64(r.LogDisk), Ready: int64(r.SpareMemory), Check: r.Check, Insecure: r.Insecure},
 		Launch:  agent.Launch{Command: r.LaunchAgent, Mpivrun: r.Mpivrun, Patience: r.LaunchTimeout, Slurm: inSlurm() && len(r.LaunchAgent) == 0},
 	}
 	if r.Targets != "" && r.Metrics == "" {

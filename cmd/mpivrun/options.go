@@ -49,7 +49,6 @@ type run struct {
 	Silence         time.Duration
 	Grace           time.Duration
 	Transports      []string
-	Relays          []string
 	LogBytes        int
 	LogDisk         int
 	Check           bool
@@ -267,15 +266,6 @@ var options = []option{
 			return nil
 		},
 		render: func(r *run, _ *program) []string { return given(strings.Join(r.Transports, ",")) }},
-	{names: []string{"relay"}, value: "ADDRESS,…", help: "relays for libp2p, where hosts cannot reach each other",
-		set: func(r *run, _ *program, v string) error {
-			r.Relays = strings.Split(v, ",")
-			if slices.Contains(r.Relays, "") {
-				return errors.New("an address is empty")
-			}
-			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(strings.Join(r.Relays, ",")) }},
 	{names: []string{"log-bytes"}, value: "SIZE", help: "bound of the log for each pair of processes, such as 8MiB (default 16MiB)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.LogBytes, err = size(v)

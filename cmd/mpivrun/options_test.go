@@ -32,8 +32,6 @@ func TestParseRun(t *testing.T) {
 		{"transports", "--transport shm,tcp prog", run{Transports: []string{"shm", "tcp"}, Programs: one("prog")}},
 		{"agents", "--launch-agent ip|netns|exec --mpivrun /m --launch-timeout 5 --ppn 3 --map-by node --insecure prog", run{LaunchAgent: []string{"ip|netns|exec"},
 			Mpivrun: "/m", LaunchTimeout: 5 * time.Second, PerNode: 3, MapBy: "node", Insecure: true, Programs: one("prog")}},
-		{"relays", "--transport libp2p --relay /ip4/10.0.0.1/tcp/1,/ip4/10.0.0.2/tcp/1 prog", run{Transports: []string{"libp2p"},
-			Relays: []string{"/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1"}, Programs: one("prog")}},
 		{"thresholds", "--contract X>Y:8MB/s,*>Z=1Gbit/s --contract Y>X/small:9kB/s --ganglia g:8649 prog", run{Ganglia: "g:8649", Programs: one("prog"), Thresholds: []sensors.Threshold{
 			{From: "X", To: "Y", AnySize: true, Rate: 8e6}, {From: "*", To: "Z", AnySize: true, Rate: 125e6}, {From: "Y", To: "X", Size: sensors.Small, Rate: 9e3}}}},
 		{"a size", "--log-bytes 8MiB prog", run{LogBytes: 8 << 20, Programs: one("prog")}},

@@ -111,6 +111,7 @@ type Agent struct {
 
 	boots       map[int]control.Boot // of the agents that are started elsewhere
 	hereAddress string               // of this host, to the first of them that joined
+	awaitsOpen  bool                 // processes of hosts behind address translations are not started yet
 }
 
 // Start starts j. An error of the program or of its place is an *exit.Error.

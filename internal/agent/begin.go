@@ -18,7 +18,11 @@ func (a *Agent) startAll() {
 		err = a.crew.Start(crew.Job{Token: a.token, Networks: networks, Options: a.job.Options, Bind: a.job.Bind, Guard: a.job.Guard})
 	}
 	if err == nil && a.head != nil {
-		err = a.runElsewhere()
+		err = a.runElsewhere(false)
+	}
+	if err == nil && a.head != nil {
+		a.awaitsOpen = true
+		err = a.runApart()
 	}
 	if err != nil {
 		a.forgetAll()

@@ -136,7 +136,11 @@ func (d *deputy) join() error {
 	l, err := d.dial(ctx)
 	if err == nil {
 		d.line = l
-		err = l.from.Send(control.FromAgent{Joined: new(d.joined())})
+		j := d.joined()
+		if at, ok := l.conn.LocalAddr().(*net.TCPAddr); ok {
+			j.Address = at.IP.String()
+		}
+		err = l.from.Send(control.FromAgent{Joined: &j})
 	}
 	if err != nil {
 		d.office.close()

@@ -31,10 +31,11 @@ func (a *Agent) credentialsOf(p *process) (*identity.Credentials, error) {
 	return &c, err
 }
 
-// runElsewhere has the agents of other hosts start their processes.
-func (a *Agent) runElsewhere() error {
+// runElsewhere has the agents of other hosts start their processes: of those that are behind address translations, or
+// of the others.
+func (a *Agent) runElsewhere(apart bool) error {
 	for _, h := range a.hosts {
-		if h.here || len(h.processes) == 0 {
+		if h.here || len(h.processes) == 0 || h.apart != apart {
 			continue
 		}
 		if err := a.runOn(h); err != nil {
@@ -52,6 +53,9 @@ func (a *Agent) runElsewhere() error {
 // runOn has the agent of h start its processes.
 func (a *Agent) runOn(h *host) error {
 	run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
+	if h.apart {
+		run.Options.Relays = a.relays()
+	}
 	for _, i := range h.processes {
 		s, err := a.spawnOf(a.processes[i])
 		if err != nil {

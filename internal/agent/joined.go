@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -44,6 +45,10 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	own := a.deputy != nil && h.index == a.own()
 	if len(h.networks) == 0 && !own {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
+		if isApart(j, there) {
+			h.networks[0].Address, h.apart = j.Address, true
+			a.detail("host %s is behind an address translation: its own address is %s", h.name, j.Address)
+		}
 	}
 	if a.hereAddress == "" && !own {
 		a.hereAddress = here
@@ -64,11 +69,18 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	return true
 }
 
+// isApart tells whether the host of an agent that seems to come from an address is behind an address translation.
+func isApart(j control.Joined, there string) bool {
+	at, err := netip.ParseAddr(j.Address)
+	return err == nil && at.String() != there
+}
+
 // joinedHost is what the next head has to know of a host.
 type joinedHost struct {
 	Networks []control.Network
 	Cores    int
 	Copies   int
+	Apart    bool `json:",omitempty"`
 }
 
 // allJoined writes down where the agents are, and has some of them decide together.
@@ -89,7 +101,7 @@ func (a *Agent) allJoined() {
 
 // recordJoined writes down where the agent of h is.
 func (a *Agent) recordJoined(h *host) {
-	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies})
+	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies, h.apart})
 	if err != nil {
 		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
 	}

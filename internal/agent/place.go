@@ -20,6 +20,7 @@ type host struct {
 	place     place // nil until its agent has joined
 	cores     int   // known by then
 	networks  []control.Network
+	apart     bool           // behind an address translation: its processes are not where its agent seems to come from
 	lost      bool           // its agent has ended
 	evicted   bool           // its agent is to end
 	adding    *adding        // nil: it is in the job, or is no more

@@ -84,6 +84,9 @@ func (h *head) serve(c *tls.Conn, index int) {
 	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		there = at.IP.String()
 	}
+	if isApart(*joined, there) {
+		joined.Copies = 0 // nobody reaches it there
+	}
 	accepted := make(chan bool, 1)
 	if again {
 		h.wg.Go(r.write)

@@ -82,6 +82,7 @@ func (a *Agent) fail(v verdict) {
 		a.pronounce()
 	}
 	a.calm()
+	a.forgetApart()
 	for _, p := range a.everyone() {
 		if !p.send(control.Message{Stop: &control.Stop{Reason: v.text}}) {
 			p.kill(syscall.SIGTERM)

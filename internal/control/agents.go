@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 10
+const AgentVersion = 11
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -88,6 +88,7 @@ type Joined struct {
 	Cores   int
 	Time    time.Time // its clock
 	System  string    // "linux/amd64"
+	Address string    // of its end of the connection: another than where that seems to come from if an address translation lies between
 	Copies  int       `json:",omitempty"` // the port at which it takes copies of snapshots. 0: it takes none
 }
 

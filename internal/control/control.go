@@ -129,7 +129,7 @@ type Options struct {
 	Survive    string        // "none", "moves", "crashes" or "report". "" means "moves".
 	Snapshot   time.Duration // at level "crashes": how often each rank saves its state. 0 means every 2 s.
 	Transports []string      // allowed, best first: "shm", "tcp", "quic". None means all that need not be asked for.
-	Relays     []string      // that networks which need one go through, such as those of libp2p
+	Relays     []string      `json:",omitempty"` // of a host behind an address translation: processes that networks which can go through them
 	LogBytes   int           // bound of the log for each pair of processes. 0 means 16 MiB.
 	LogDisk    int64         // at level "crashes": bound of what each process puts of it on disk. 0 means 4 GiB.
 	Ready      int64         // bytes that a process without ranks holds ready for the state of one that comes

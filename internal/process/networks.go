@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/fabric"
@@ -76,9 +77,9 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 			p.short = short
 		}
 		for _, s := range sites {
-			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token), Relays: w.Options.Relays}
+			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token)}
 			if s.Class != topology.SameHost {
-				site.TLS = between
+				site.TLS, site.Relays = between, relaysOf(name, w.Options.Relays)
 			} else if !named && name != tcp.Name {
 				continue
 			}
@@ -92,6 +93,11 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 	}
 	slices.SortStableFunc(networks, func(a, b fabric.Network) int { return int(a.Class) - int(b.Class) })
 	return networks, nil
+}
+
+// relaysOf is those of relays that are of a network.
+func relaysOf(network string, relays []string) []string {
+	return slices.DeleteFunc(slices.Clone(relays), func(r string) bool { return !strings.HasPrefix(r, network+":") })
 }
 
 func closeAll(networks []fabric.Network) {

@@ -40,24 +40,16 @@ import (
 const Name = "libp2p"
 
 // Network makes endpoints of libp2p. Site.Address may be empty: then the
-// endpoint is reached through Site.Relays only.
+// endpoint is reached through Site.Relays only. One that needs no relays is one,
+// for the members of its job: its Addr is what they need in Site.Relays.
 func Network() transport.Network {
 	return transport.Network{Name: Name, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
 		return Listen(ctx, siteOptions(s))
 	}}
 }
 
-// Relay runs an endpoint that is a relay too, for the members of its job: on a
-// host that joins the networks of others. Its Addr is what they need in
-// Site.Relays.
-func Relay(ctx context.Context, s transport.Site) (*Endpoint, error) {
-	o := siteOptions(s)
-	o.Relay = true
-	return Listen(ctx, o)
-}
-
 func siteOptions(s transport.Site) Options {
-	return Options{Address: s.Address, Secret: s.Secret, TLS: s.TLS, Relays: s.Relays, Log: s.Log}
+	return Options{Address: s.Address, Secret: s.Secret, TLS: s.TLS, Relays: s.Relays, Relay: len(s.Relays) == 0, Log: s.Log}
 }
 
 // backlogLen is how many connections wait for Accept. When they are so many, the
@@ -77,7 +69,8 @@ type Options struct {
 	// knows Secret.
 	TLS *tls.Config
 	// Relays are addresses of endpoints that relay, as their Addr says. The
-	// endpoint keeps a place on each.
+	// endpoint keeps a place on each. If it has an Address of its own one that
+	// cannot be reached is tried again and again.
 	Relays []string
 	// Relay makes this endpoint relay between members of its job.
 	Relay bool
@@ -139,7 +132,7 @@ type Endpoint struct {
 var unlimited = rcmgr.NewFixedLimiter(rcmgr.InfiniteLimits)
 
 // Listen makes an endpoint. When it returns, the endpoint has a place on each
-// relay.
+// relay, or knows that it cannot be reached.
 func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	e, err := listen(ctx, o.withDefaults())
 	if err != nil {
@@ -191,7 +184,7 @@ func listen(ctx context.Context, o Options) (_ *Endpoint, err error) {
 	e.host.SetStreamHandler(protocolID, e.knock)
 	for _, r := range e.relays {
 		left, err := e.reserve(ctx, r)
-		if err != nil {
+		if err != nil && o.Address == "" {
 			return nil, fmt.Errorf("relay %s: %w", r, err)
 		}
 		e.running.Go(func() { e.keepPlace(r, left) })

@@ -66,7 +66,7 @@ func play(role string) error {
 	defer stop()
 	site := transport.Site{Address: o.Address, TLS: id.TLS(), Relays: o.Relays}
 	if role == "relay" {
-		e, err := libp2p.Relay(ctx, site)
+		e, err := libp2p.Network().Listen(ctx, site)
 		if err != nil {
 			return err
 		}

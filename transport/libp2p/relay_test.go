@@ -62,7 +62,7 @@ func TestTwoMeetOnARelay(t *testing.T) {
 	a := authority(t)
 	ids := []*identity.Identity{member(t, a, 0), member(t, a, 1), member(t, a, 2)}
 	secret := [16]byte{1}
-	relay, err := libp2p.Relay(t.Context(), transport.Site{Address: "127.0.0.1", Secret: secret, TLS: ids[2].TLS()})
+	relay, err := libp2p.Network().Listen(t.Context(), transport.Site{Address: "127.0.0.1", Secret: secret, TLS: ids[2].TLS()})
 	require.NoError(t, err)
 	defer relay.Close()
 	hidden := func(i int) *libp2p.Endpoint {
@@ -112,7 +112,7 @@ func (c *counter) Arrived(_, _ []byte)              { c.n++ }
 // A relay serves its job only.
 func TestARelayRefusesStrangers(t *testing.T) {
 	a := authority(t)
-	relay, err := libp2p.Relay(t.Context(), transport.Site{Address: "127.0.0.1", TLS: member(t, a, 0).TLS()})
+	relay, err := libp2p.Listen(t.Context(), libp2p.Options{Address: "127.0.0.1", TLS: member(t, a, 0).TLS(), Relay: true})
 	require.NoError(t, err)
 	defer relay.Close()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)

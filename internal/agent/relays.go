@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Hosts behind different address translations do not reach each other. Networks that can go through
+// a relay, as that of libp2p, have them meet at processes of hosts that both reach: these begin first.
+
+// relaysMost is of how many processes the addresses are told.
+const relaysMost = 4
+
+// open is the processes of hosts that are not behind an address translation.
+func (a *Agent) open() (all []*process) {
+	for _, p := range a.processes {
+		if !p.host.apart && p.host.adding == nil && !p.judged {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// relays is where some of them, of as many hosts as there are, are reached from others.
+func (a *Agent) relays() (addrs []string) {
+	all := a.open()
+	slices.SortStableFunc(all, func(p, q *process) int { return p.slot - q.slot })
+	for _, p := range all[:min(len(all), relaysMost)] {
+		for _, x := range p.addrs {
+			if x.Class != topology.SameHost {
+				addrs = append(addrs, x.Addr)
+			}
+		}
+	}
+	return addrs
+}
+
+// runApart has the processes of hosts that are behind address translations started, if the others are ready.
+func (a *Agent) runApart() error {
+	for _, p := range a.open() {
+		if !p.ready {
+			return nil
+		}
+	}
+	a.awaitsOpen = false
+	return a.runElsewhere(true)
+}
+
+// forgetApart is for a job that ends before they have been started.
+func (a *Agent) forgetApart() {
+	if !a.awaitsOpen {
+		return
+	}
+	a.awaitsOpen = false
+	for _, p := range a.processes {
+		if p.host.apart && !p.judged {
+			p.judged = true
+			a.running--
+		}
+	}
+}
