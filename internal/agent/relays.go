@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/topology"
 )
 
@@ -45,6 +46,16 @@ func (a *Agent) runApart() error {
 	}
 	a.awaitsOpen = false
 	return a.runElsewhere(true)
+}
+
+// callBack has a process that p may not reach connect to it.
+func (a *Agent) callBack(p *process, index int) {
+	if index < 0 || index >= len(a.processes) {
+		return
+	}
+	if q := a.processes[index]; q != p && q.joined && !q.exited {
+		q.send(control.Message{Call: &control.Call{Process: p.index}})
+	}
 }
 
 // forgetApart is for a job that ends before they have been started.

@@ -52,6 +52,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 		a.traced(p, *m.Traced)
 	case m.Behind != nil:
 		a.behind(*m.Behind)
+	case m.Call != nil:
+		a.callBack(p, m.Call.Process)
 	case m.Cut != nil:
 		a.cutSeen(p, *m.Cut)
 	case m.Lost != nil:

@@ -114,7 +114,7 @@ func (s *survival) open(epoch uint32) bool {
 }
 
 func (a *Agent) about(p *process) control.Process {
-	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs}
+	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs, Apart: p.host.apart}
 	if p.exited || p.judged {
 		q.Addrs = nil
 	}

@@ -33,7 +33,7 @@ const (
 func BlankFile(process int) string { return fmt.Sprintf("blank-%d", process) }
 
 // Version is that of the protocol, equal at both ends.
-const Version = 9
+const Version = 10
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -52,6 +52,7 @@ type Message struct {
 	Behind   *Behind   `json:",omitempty"`
 	Paths    *Paths    `json:",omitempty"`
 	Traced   *Traced   `json:",omitempty"`
+	Call     *Call     `json:",omitempty"` // and back
 
 	// From an agent to a process.
 	Welcome *Welcome `json:",omitempty"`
@@ -122,6 +123,7 @@ type Process struct {
 	Slot  int    // the process is the Slot-th there
 	Ranks []int  // ascending
 	Addrs []Addr // as it said when it was Ready
+	Apart bool   `json:",omitempty"` // behind an address translation: others may not reach it there
 }
 
 // Options of the job that processes must agree on. Zero values are defaults.
@@ -167,6 +169,10 @@ type Lost struct {
 // Behind: messages wait until a process, this one or another, has heard of the maps that
 // there are.
 type Behind struct{ Process int }
+
+// Call: it may be that the process cannot be reached from here, and it is to make the connection. To a process: that it
+// is to make the one to that process.
+type Call struct{ Process int }
 
 // Cut: for so long nothing has got to another process, and now its host does not answer. It
 // is said again as long as that lasts.

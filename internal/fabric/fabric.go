@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/paths"
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
@@ -161,6 +162,22 @@ func (f *Fabric) Meet(process int, addrs []Addr) {
 		p.attached(p.find(was.guest.over, was.guest.peer), was.generation, false)
 		p.firm = p.firm || was.firm
 	}
+	f.look()
+}
+
+// Call has this process connect to another, which wants that and may not reach this one.
+func (f *Fabric) Call(process int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if process < 0 || process >= len(f.pairs) {
+		return
+	}
+	p := f.pairs[process]
+	if p == nil || p.policy == nil || !p.wantedAt.IsZero() || f.engine.Link(process).Conn != nil {
+		return
+	}
+	p.wantedAt = time.Now()
+	p.step(p.wantedAt, paths.Want{})
 	f.look()
 }
 

@@ -303,6 +303,7 @@ func (p *Process) meet(m control.Meet) {
 	if m.Process.Host != p.host {
 		p.engine.SetFar(m.Index)
 	}
+	p.calls.to[m.Index].apart.Store(m.Process.Apart && m.Process.Host != p.host)
 	p.fabric.Meet(m.Index, p.reach(m.Process))
 }
 

@@ -69,6 +69,7 @@ type Process struct {
 	reserve pages.Reserve // while no rank is here: for the state of one that comes
 	blank   blank         // likewise: for its choices
 	behind  chan int      // processes that have to hear of a map
+	calls   calls         // to processes that may not be reached from here
 	asks    asks          // for snapshots of ranks here
 
 	mu     sync.Mutex // guards what follows
@@ -97,7 +98,7 @@ func Join(describe Describe, extra ...transport.Network) (*Process, error) {
 	}
 	os.Unsetenv(control.EnvSocket) // a program that this one starts is no part of the job
 	os.Unsetenv(control.EnvProcess)
-	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), behind: make(chan int, 16), asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
+	p := &Process{agent: agent, index: index, describe: describe, stopped: make(chan struct{}), watches: make(chan control.Watch), began: time.Now(), behind: make(chan int, 16), calls: calls{came: make(chan struct{}, 1)}, asks: asks{came: make(chan struct{}, 1)}, ends: make(map[topology.Rank]bool), living: make(map[topology.Rank]*Life)}
 	pprof.Do(context.Background(), pprof.Labels(Label, ofLibrary), func(context.Context) {
 		err = p.join(filepath.Dir(socket), extra)
 	})
@@ -153,6 +154,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		opt.Authenticate = p.authenticate
 	}
 	p.fabric = fabric.New(len(s.Processes)+s.Room, opt)
+	p.calls.to = make([]callee, len(s.Processes)+s.Room)
 	cfg := engine.Config{
 		Process:  p.index,
 		Epoch:    topology.Epoch(s.Epoch),
@@ -164,7 +166,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Recorded: p.short,
 		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
 		Behind:   p.lags,
-		Connect:  p.fabric.Connect,
+		Connect:  p.connect,
 		Fail:     p.failed,
 		Log:      log,
 	}
@@ -196,6 +198,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
 		addrs[i] = p.reach(q)
+		p.calls.to[i].apart.Store(q.Apart && q.Host != own.Host)
 	}
 	setProcs(own, s.Processes[:s.Ranked])
 	p.networks = networks
@@ -222,6 +225,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 	p.finished.Go(p.listenToAgent)
 	p.finished.Go(p.reportWhenStuck)
 	p.finished.Go(p.reportWhenWatched)
+	p.finished.Go(p.call)
 	if cfg.Keep {
 		p.finished.Go(p.reportBehind)
 	}
@@ -290,6 +294,8 @@ func (p *Process) listenToAgent() {
 			p.adopt(*m.Adopt)
 		case m.Covered != nil:
 			p.covered(*m.Covered)
+		case m.Call != nil:
+			p.fabric.Call(m.Call.Process)
 		case m.Depart != nil:
 			p.depart(*m.Depart)
 		case m.Trace != nil:
