@@ -40,26 +40,30 @@ func (m *Machine) joined() (names []string) {
 	return names
 }
 
-func (m *Machine) drainHost(in Drain) {
-	seen := fmt.Sprintf("the operator drains %s", in.Host)
-	h := m.hosts[in.Host]
-	why := ""
+// RefusesDrain is why a host cannot be drained now; empty: it can.
+func (m *Machine) RefusesDrain(host string) string {
+	h := m.hosts[host]
 	switch {
 	case h == nil || !h.joined:
-		why = fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " "))
+		return fmt.Sprintf("there is no host %s in the job: it has %s", host, strings.Join(m.joined(), " "))
 	case h.draining != nil:
-		why = fmt.Sprintf("%s is being drained already", in.Host)
-	default:
-		room := 0
-		for _, name := range m.names {
-			if o := m.hosts[name]; o != h && o.well() {
-				room += o.room()
-			}
-		}
-		if room < h.ranks {
-			why = fmt.Sprintf("%s has %d ranks and the others have room for %d (%s)", in.Host, h.ranks, room, m.roomText(in.Host))
+		return fmt.Sprintf("%s is being drained already", host)
+	}
+	room := 0
+	for _, name := range m.names {
+		if o := m.hosts[name]; o != h && o.well() {
+			room += o.room()
 		}
 	}
+	if room < h.ranks {
+		return fmt.Sprintf("%s has %d ranks and the others have room for %d (%s)", host, h.ranks, room, m.roomText(host))
+	}
+	return ""
+}
+
+func (m *Machine) drainHost(in Drain) {
+	seen := fmt.Sprintf("the operator drains %s", in.Host)
+	h, why := m.hosts[in.Host], m.RefusesDrain(in.Host)
 	if why != "" {
 		m.answer(in.Ref, "refused", why, seen)
 		return

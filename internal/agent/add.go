@@ -138,6 +138,12 @@ func (a *Agent) familiar(addrs []string) (same []string) {
 	return same
 }
 
+// likeThe is a process of the i-th program, in turn.
+func (a *Agent) likeThe(i int) *process {
+	prog := &a.job.Programs[i%len(a.job.Programs)]
+	return a.processes[slices.IndexFunc(a.processes, func(p *process) bool { return p.prog == prog })]
+}
+
 // tooLate gives up a host that is not there in time.
 func (a *Agent) tooLate(h *host) {
 	text := fmt.Sprintf("no agent has joined from host %s within %v: can it reach this host at one of %v?", h.name, a.addPatience(), a.head.addresses())
@@ -149,8 +155,8 @@ func (a *Agent) tooLate(h *host) {
 
 // populate starts the processes of a host that is added: its agent is there.
 func (a *Agent) populate(h *host) {
-	for range h.adding.slots {
-		if _, err := a.newSpare(h); err != nil {
+	for i := range h.adding.slots {
+		if _, err := a.newSpare(h, a.likeThe(i)); err != nil {
 			a.notAdded(h, fmt.Errorf("start a spare process: %w", err))
 			return
 		}

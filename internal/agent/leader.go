@@ -401,7 +401,11 @@ func (x executor) Execute(plan adapt.Plan, outcome func(adapt.Outcome)) {
 		a.addHost(act.To.Host, func(err error) { ended(err, 0) })
 	case leader.VerbMove, leader.VerbAgain:
 		rank, from, to := int(act.Rank), a.processAt(act.From), a.processAt(act.To)
-		if from == nil || to == nil || !a.free(to) || to.prog != from.prog || !slices.Contains(from.ranks, rank) {
+		asPlanned := to
+		if from != nil && to != nil && to.prog != from.prog { // of which the policy knows nothing
+			to = a.freeOn(to.host, from.prog)
+		}
+		if from == nil || to == nil || !a.free(to) || !slices.Contains(from.ranks, rank) {
 			ended(fmt.Errorf("%v has no process that is free for rank %d", act.To, rank), 0)
 			return
 		}
@@ -415,10 +419,20 @@ func (x executor) Execute(plan adapt.Plan, outcome func(adapt.Outcome)) {
 		}
 		var mv *move
 		mv = a.moveTo(rank, from, to, func(err error) { ended(err, mv.stood) })
-		mv.planned = true
+		mv.planned = to == asPlanned
 	default:
 		panic(fmt.Sprintf("plan %d (%s) is to %s, and nobody can", plan.ID, plan.What, act.Verb))
 	}
+}
+
+// freeOn is a process of a program on h that is free; nil if there is none.
+func (a *Agent) freeOn(h *host, of *Program) *process {
+	for _, p := range a.processes {
+		if p.host == h && p.prog == of && a.free(p) {
+			return p
+		}
+	}
+	return nil
 }
 
 // rescue has a rank go on elsewhere from its snapshot, though its process may still
@@ -456,7 +470,8 @@ func (a *Agent) orderAsked(q Question, reply chan<- Answer) {
 	a.policy.lastRef++
 	ref := strconv.Itoa(a.policy.lastRef)
 	a.policy.refs[ref] = order{q.Op, q.Host, reply}
-	if q.Op != "add" && a.hostNamed(q.Host) != nil {
+	refused := q.Op == "drain" && a.policy.machine.RefusesDrain(q.Host) != "" // the next head would carry it out
+	if q.Op != "add" && a.hostNamed(q.Host) != nil && !refused {
 		a.record(ledger.Entry{Order: &ledger.Order{Op: q.Op, Host: q.Host}})
 	}
 	switch q.Op {

@@ -60,8 +60,8 @@ func layout(j Job) ([]*host, []*process, error) {
 	if len(all) == 0 {
 		return nil, nil, fmt.Errorf("the job has no ranks")
 	}
-	for range j.Spares {
-		all = append(all, &process{index: len(all), prog: &j.Programs[0], finished: map[int]control.RankReport{}})
+	for i := range j.Spares { // a rank can go to a process of its own program only
+		all = append(all, &process{index: len(all), prog: &j.Programs[i%len(j.Programs)], finished: map[int]control.RankReport{}})
 	}
 	hosts := make([]*host, len(j.Hosts))
 	for i, h := range j.Hosts {

@@ -334,6 +334,25 @@ func TestWhoGoesOnKnowsWhetherItIsCovered(t *testing.T) {
 	}
 }
 
+// A job of several programs has spare processes for the ranks of each.
+func TestSparesOfEachProgram(t *testing.T) {
+	j := Job{Programs: []Program{{Ranks: 1, Path: "a"}, {Ranks: 1, Path: "b"}}, Spares: 2, Host: "x"}
+	a := newAgent(j.withDefaults())
+	a.job.Options.Survive = "crashes"
+	var err error
+	a.hosts, a.processes, err = layout(a.job)
+	require.NoError(t, err)
+	a.first = len(a.processes)
+	for _, p := range a.processes {
+		p.joined, p.started = true, true
+	}
+	for _, p := range a.processes[:2] {
+		_, _, err := a.refuge(p, p.ranks[0], nil)
+		require.NoError(t, err, p.prog.Path)
+		require.Equal(t, p.prog, a.freeOn(p.host, p.prog).prog)
+	}
+}
+
 // A rank that is lost goes to a host from which ranks are to be kept only if it must.
 func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	for _, c := range []struct {

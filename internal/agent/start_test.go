@@ -23,7 +23,7 @@ func TestTheLoopStartsManyProcesses(t *testing.T) {
 			a.events <- func() {}
 		}
 		for range 8 {
-			p, err := a.newSpare(a.hosts[0])
+			p, err := a.newSpare(a.hosts[0], a.processes[0])
 			if err == nil {
 				err = p.host.place.spawn(p)
 			}

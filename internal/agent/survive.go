@@ -184,24 +184,40 @@ func (a *Agent) refill() {
 		}
 		return a.sparesOn(h) < a.sparesOn(than)
 	}
-	spares, want := 0, a.job.Spares
-	need := 0
+	spares, need := map[*Program]int{}, map[*Program]int{}
+	total, needed := 0, 0
 	for _, x := range a.survival.stranded {
-		need += len(x.p.ranks)
+		need[x.p.prog] += len(x.p.ranks)
+		needed += len(x.p.ranks)
 	}
-	if want > 0 {
-		want = max(want, need)
-	}
-	if need == 0 && len(a.survival.settling) > 0 {
+	if needed == 0 && len(a.survival.settling) > 0 {
 		return
 	}
 	for _, q := range a.processes {
 		// One that stands still is of no use to ranks that need one now.
-		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned && !a.reserved(q) && (need == 0 || q.stop.why == "") {
-			spares++
+		if len(q.ranks) == 0 && !q.exited && !q.judged && !q.linkEnded && !q.condemned && !a.reserved(q) && (needed == 0 || q.stop.why == "") {
+			spares[q.prog]++
+			total++
 		}
 	}
-	for ; spares < want && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning && a.interrupts == 0; spares++ {
+	lacks := func() *process { // of whose program one is to be started
+		least := a.processes[0]
+		for _, q := range a.processes {
+			if a.job.Spares > 0 && spares[q.prog] < need[q.prog] {
+				return q
+			}
+			if spares[q.prog] < spares[least.prog] {
+				least = q
+			}
+		}
+		if total < a.job.Spares {
+			return least
+		}
+		return nil
+	}
+	for like := lacks(); like != nil && len(a.processes) < a.first+a.roomFor() && !a.ending && !a.mourning && a.interrupts == 0; like = lacks() {
+		spares[like.prog]++
+		total++
 		var h *host
 		for _, other := range a.hosts {
 			if other.able() && (h == nil || fewer(other, h)) {
@@ -211,7 +227,7 @@ func (a *Agent) refill() {
 		if h == nil {
 			return
 		}
-		p, err := a.newSpare(h)
+		p, err := a.newSpare(h, like)
 		if err != nil {
 			a.warn("start a spare process: %v", err)
 			return
@@ -271,9 +287,9 @@ func (a *Agent) sparesFail() (how string, none bool) {
 	return f.how, f.row >= failuresInARow
 }
 
-// newSpare is one more process on h, which is still to be started.
-func (a *Agent) newSpare(h *host) (*process, error) {
-	p := &process{index: len(a.processes), prog: a.processes[0].prog, host: h, slot: a.slotsUsed(h.name), path: a.processes[0].path, finished: map[int]control.RankReport{}}
+// newSpare is one more process on h, of the program of another, which is still to be started.
+func (a *Agent) newSpare(h *host, like *process) (*process, error) {
+	p := &process{index: len(a.processes), prog: like.prog, host: h, slot: a.slotsUsed(h.name), path: like.path, finished: map[int]control.RankReport{}}
 	if err := a.outputOf(p, a.screens); err != nil {
 		return nil, err
 	}
