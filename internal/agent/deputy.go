@@ -136,11 +136,7 @@ func (d *deputy) join() error {
 	l, err := d.dial(ctx)
 	if err == nil {
 		d.line = l
-		j := d.joined()
-		if at, ok := l.conn.LocalAddr().(*net.TCPAddr); ok {
-			j.Address = at.IP.String()
-		}
-		err = l.from.Send(control.FromAgent{Joined: &j})
+		err = l.from.Send(control.FromAgent{Joined: new(d.joined(l))})
 	}
 	if err != nil {
 		d.office.close()
@@ -156,14 +152,17 @@ func (d *deputy) join() error {
 	return nil
 }
 
-// joined is who this agent is.
-func (d *deputy) joined() control.Joined {
+// joined is who this agent is, at the end of l.
+func (d *deputy) joined(l *line) control.Joined {
 	j := control.Joined{
 		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
 		System: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	if d.copies != nil {
 		j.Copies = d.copies.Port()
+	}
+	if at, ok := l.conn.LocalAddr().(*net.TCPAddr); ok {
+		j.Address = at.IP.String()
 	}
 	return j
 }

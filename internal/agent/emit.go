@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -72,6 +73,23 @@ func (a *Agent) emitJob() {
 		}
 	}
 }
+
+// emitGone tells, where this agent begins to lead, of what ended before.
+func (a *Agent) emitGone() {
+	for _, h := range a.hosts {
+		if h.lost {
+			a.emit(events.Event{Kind: events.HostLost, Host: h.name, Text: fmt.Sprintf("host %s had been lost before", h.name)})
+		}
+	}
+	for _, p := range a.processes {
+		if p.exited && !p.host.lost {
+			a.emitOf(p, events.Event{Kind: events.ProcessExited, Text: "had ended before", Exited: &events.Exited{Code: exitUnknown}})
+		}
+	}
+}
+
+// exitUnknown is the exit code of a process that ended under another head.
+const exitUnknown = -1
 
 // emitOf is emit of an event of p.
 func (a *Agent) emitOf(p *process, e events.Event) {

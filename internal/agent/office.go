@@ -383,7 +383,7 @@ func (s *office) next() *line {
 			l = s.find(control.ProtocolAwait, s.term, patience)
 		}
 		if l != nil {
-			if s.d.books.rejoin(l, s.d.joined(), s.d.copies.Hearsay()) == nil {
+			if s.d.books.rejoin(l, s.d.joined(l), s.d.copies.Hearsay()) == nil {
 				s.term = l.term
 				return l
 			}

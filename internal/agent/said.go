@@ -86,6 +86,10 @@ func (a *Agent) greet(p *process, h *control.Hello) {
 	a.detail("%s: Hello from PID %d", p.who(), h.PID)
 	if a.ending {
 		p.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
+		return
+	}
+	if p.judged && p.exited && p.host.adding == nil && a.interrupts == 0 && !p.allFinished() {
+		a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("process %d of %s ended before the program that it has started had joined the job: %q does not wait for what it starts, and has to", p.pid, p.who(), p.prog.Path)})
 	}
 }
 

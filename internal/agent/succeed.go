@@ -101,6 +101,7 @@ func (a *Agent) lead(r *replica.Replica) {
 	a.replicate(r)
 	a.news.state.Seq = r.Term() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
+	a.emitGone()
 	a.warn("the agent of host %s leads the job from now on", a.hosts[a.own()].name)
 	lost, dead := r.Lost()
 	a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}, silent: a.hostOf(lost), time: max(a.job.Silence, 100*time.Millisecond), since: time.Now()}
@@ -315,8 +316,11 @@ func (a *Agent) reconvene() {
 	}
 	if !a.toldStart {
 		a.fail(verdict{code: 1, text: "the agent that led the job died before ranks had started"})
-	} else if v := a.pen.State.Verdict; v != nil {
-		a.conclude(*v)
+	} else {
+		a.emit(events.Event{Kind: events.AllReady}) // for who reads from here on
+		if v := a.pen.State.Verdict; v != nil {
+			a.conclude(*v)
+		}
 	}
 	if !a.ending {
 		a.resumePolicy()
@@ -382,6 +386,9 @@ func (a *Agent) believe(h *host, says control.Rejoined) {
 			continue
 		}
 		p.pid, p.hello, p.joined = x.PID, x.Hello, x.Start > 0
+		if x.PID != 0 {
+			a.emitOf(p, events.Event{Kind: events.ProcessStarted, Started: &events.Started{PID: x.PID}})
+		}
 		if x.Hello != nil {
 			a.emitOf(p, events.Event{Kind: events.ProcessHello})
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
 )
@@ -65,10 +67,24 @@ func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
 	require.NoError(t, a.recall(state))
 	a.pen = &pen{Pen: ledger.NewPen(state)}
 	a.emitJob()
+	a.emitGone()
 	require.True(t, a.processes[0].judged)
 	a.first, a.ready = len(job.Processes), 2 // by what the deputies say
 	a.mixed()
 	require.False(t, a.ending)
+
+	// Who asks for the processes is told what they are.
+	said := control.Rejoined{}
+	for _, i := range []int{1, 2} {
+		said.Processes = append(said.Processes, control.Account{Process: i, PID: 70 + i, Hello: &control.Hello{PID: 70 + i}, Ready: &control.Ready{}, Start: 1})
+	}
+	a.believe(a.hosts[1], said)
+	a.emit(events.Event{Kind: events.AllReady})
+	var seen []string
+	for _, p := range a.news.state.Processes {
+		seen = append(seen, fmt.Sprintf("%d %v", p.PID, p.Phase))
+	}
+	require.Equal(t, []string{"0 exited", "71 running", "72 running"}, seen)
 }
 
 // What the first head wrote is kept if it leads no more before others have it.

@@ -151,7 +151,7 @@ type Started struct {
 
 // Exited says how a process ended.
 type Exited struct {
-	Code   int `json:"code"`             // as a shell gives it
+	Code   int `json:"code"`             // as a shell gives it; -1: it is not known
 	Signal int `json:"signal,omitempty"` // that killed it
 }
 

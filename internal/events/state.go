@@ -167,6 +167,12 @@ func (s *State) apply(e Event) {
 			h.lost = e.Seq
 			h.Lost = h.lost > h.joined // it may have been added again
 		}
+		for i := range s.Processes {
+			if p := &s.Processes[i]; p.Host == e.Host && p.Exit == "" {
+				p.Exit = "was lost with its host"
+				p.advance()
+			}
+		}
 	case ProcessStarted:
 		p.PID = e.Started.PID
 		p.advance()
