@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/crew"
@@ -195,6 +196,8 @@ func launch(args []string, stdout, stderr *os.File) int {
 	}()
 	var n interrupts
 	var early []os.Signal
+	var late <-chan time.Time // it was interrupted, and has not begun yet
+	var why syscall.Signal
 	for starting := true; starting; {
 		select {
 		case err := <-begun:
@@ -207,6 +210,12 @@ func launch(args []string, stdout, stderr *os.File) int {
 				return exit.Signal + int(s.(syscall.Signal))
 			}
 			early = append(early, s)
+			if late == nil && s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
+				late, why = time.After(startTime), s.(syscall.Signal)
+			}
+		case <-late:
+			fmt.Fprintf(stderr, "mpivrun: interrupted by signal %d (%v) before the job had begun: a file of the job's is on a host that does not answer, or a pipe that nobody reads\n", why, why)
+			return exit.Signal + int(why)
 		}
 	}
 	go func() { ended <- a.Wait() }()
@@ -227,6 +236,9 @@ func launch(args []string, stdout, stderr *os.File) int {
 		}
 	}
 }
+
+// startTime is how long a job that was interrupted while it begins has for that.
+const startTime = 2 * time.Second
 
 // interrupts is how many signals have asked for the end.
 type interrupts int

@@ -232,6 +232,23 @@ func TestReaderThatGoesAway(t *testing.T) {
 	require.Empty(t, errs.String())
 }
 
+// A job that cannot begin, as nobody reads what it is to write to, ends when it is interrupted.
+func TestAnInterruptOfWhatCannotBegin(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "rank.1.stdout"), 0o600))
+	c := mpivrun(t, "-n", "2", "--output", dir, "true")
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	require.NoError(t, c.Start())
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+	late := time.AfterFunc(20*time.Second, func() { c.Process.Kill() })
+	defer late.Stop()
+	c.Wait()
+	require.Equal(t, 143, c.ProcessState.ExitCode())
+	require.Contains(t, errs.String(), "before the job had begun")
+}
+
 // Who reads the output has stopped without going away. The third signal ends what waits for that.
 func TestReaderThatStops(t *testing.T) {
 	c := mpivrun(t, "-n", "2", "sh", "-c", "echo ready; exec yes")

@@ -17,6 +17,9 @@ func inSlurm() bool { return os.Getenv("SLURM_JOB_ID") != "" && os.Getenv("SLURM
 func slurmHosts() ([]host, error) {
 	out, err := exec.Command("scontrol", "show", "hostnames", os.Getenv("SLURM_JOB_NODELIST")).Output()
 	if err != nil {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok && len(failed.Stderr) > 0 {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(failed.Stderr)))
+		}
 		return nil, fmt.Errorf("ask scontrol for the nodes of the allocation (--hostfile names them instead): %w", err)
 	}
 	nodes := strings.Fields(string(out))

@@ -302,9 +302,9 @@ func (a *Agent) outputLost(p *process, err error) {
 	a.fail(verdict{code: 1, text: fmt.Sprintf("the output of %s cannot be written: %v", p.who(), err)})
 }
 
-// unread is true if who read the job's output has stopped.
+// unread is true if who read the job's output has stopped, or may have: p writes to it by itself.
 func (p *process) unread() bool {
-	return slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
+	return p.streams == [2]*stream{} || slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
 }
 
 // allFinished is true if p has said so of all its ranks, or they were declared failed.

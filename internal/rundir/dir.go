@@ -19,6 +19,8 @@ const (
 	lockName = "lock"     // locked by the agent while it lives
 	askName  = "ask.sock" // where mpivrun finds it
 	ofName   = "of"       // the name of a job that began on another host
+
+	longestName = "p999999.sock" // of the sockets there may be, one for each process that there ever was
 )
 
 // maxSocketName is what fits a socket's address on Linux, its final zero included.
@@ -98,7 +100,7 @@ func Make(dir, name string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the job's directory: %w", err)
 	}
-	if s := filepath.Join(path, askName); len(s) >= maxSocketName {
+	if s := filepath.Join(path, longestName); len(s) >= maxSocketName {
 		os.Remove(path)
 		return nil, fmt.Errorf("%s is too long for the name of a socket; set XDG_RUNTIME_DIR to a directory with a shorter name", s)
 	}
