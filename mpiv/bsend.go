@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/mpiv/mpiv/internal/engine"
 )
@@ -16,6 +17,8 @@ type bsendBuffer struct {
 	under  []bsend       // under way
 	waited chan struct{} // closed when BufferDetach no longer waits for the first of them; nil: it does not
 	failed error         // how one has, of which nobody was told
+
+	patience time.Duration // with which there is waited for room in a life after a death. 0: as at first; below: none is left
 }
 
 type bsend struct {
@@ -124,6 +127,26 @@ func (b *bsendBuffer) firstLocked(ctx context.Context) error {
 
 var callBufferDetach = engine.Call{Op: "BufferDetach"}
 
+// awaitRoomLocked waits for room for n bytes, where the rank goes on after a death: what it sends again is received
+// already, so its peers answer by themselves, but perhaps later than they did to the life before, which had the room.
+// What is not answered in time is for the program, as ever.
+func (b *bsendBuffer) awaitRoomLocked(e *engine.Engine, n int) {
+	if b.patience == 0 {
+		b.patience = roomTime
+	}
+	for began := time.Now(); b.used+n > b.limit && b.patience > 0; b.reapLocked() {
+		if e.Progress(); time.Since(began) > b.patience {
+			b.patience = -1 // another will not be received, either
+		}
+		time.Sleep(roomLook)
+	}
+}
+
+const (
+	roomTime = 5 * time.Second
+	roomLook = 50 * time.Microsecond
+)
+
 // Bsend is Send that never waits: it copies data to the room that BufferAttach
 // gave, and fails with ErrBuffer if there is too little left.
 func Bsend[T Elem](ctx context.Context, c *Comm, data []T, to, tag int) error {
@@ -149,6 +172,9 @@ func (c *Comm) bsend(op string, data []byte, unfit error, to, tag int) error {
 	defer b.mu.Unlock()
 	b.reapLocked()
 	n := len(data) + BsendOverhead
+	if b.used+n > b.limit && n <= b.limit && c.state.life != nil && c.state.life.Recovered() {
+		b.awaitRoomLocked(c.box.Engine(), n)
+	}
 	if b.used+n > b.limit {
 		return c.fail(op, to, tag, fmt.Errorf("%w: needs %d bytes, %d of %d are in use; attach more with BufferAttach", ErrBuffer, n, b.used, b.limit))
 	}

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		mpiv.Main(relax)
 		return
 	}
+	if os.Getenv(envProgram) == "buffer" {
+		mpiv.Main(buffer)
+		return
+	}
 	if os.Getenv(envProgram) != "" {
 		mpiv.Main(talk)
 		return

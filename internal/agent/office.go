@@ -383,7 +383,9 @@ func (s *office) next() *line {
 			l = s.find(control.ProtocolAwait, s.term, patience)
 		}
 		if l != nil {
+			l.conn.SetWriteDeadline(time.Now().Add(rejoinTime)) // the host may be lost that it leads from
 			if s.d.books.rejoin(l, s.d.joined(l), s.d.copies.Hearsay()) == nil {
+				l.conn.SetWriteDeadline(time.Time{})
 				s.term = l.term
 				return l
 			}
@@ -398,6 +400,9 @@ func (s *office) next() *line {
 	s.without() // there are too few who decide, or it is this host that is cut off from them
 	return nil
 }
+
+// rejoinTime is how long a head may take to read what it is told: it reads all of it when it has heard of all.
+const rejoinTime = 2 * control.AlivePatient
 
 // quick is for how long voters are asked at first who is the head. One that is lost does not
 // answer, and another may be elected meanwhile; those that are slow are asked for longer later.

@@ -32,6 +32,7 @@ type Life struct {
 	Box   *engine.Box
 	From  *Past     // what it goes on from; nil: it begins
 	anew  time.Time // when it was taken over, to begin once more; zero: it was not
+	again bool      // it is that of a rank whose process was lost
 	epoch topology.Epoch
 	told  chan struct{} // closed when the agent has been told that the rank is here; nil if it knew
 	whole chan struct{} // closed when it has been told that the rank goes on; nil if it began here; owned by the rank
@@ -72,6 +73,9 @@ type Past struct {
 // Fill puts the bytes of the state into segments, as many and as long as
 // migrate.Filling wants them.
 func (p *Past) Fill(ctx context.Context, segments [][]byte) error { return p.fill(ctx, segments) }
+
+// Recovered tells whether the process of the rank was lost, and it does again here what it did there since.
+func (l *Life) Recovered() bool { return l.again }
 
 // ErrLeft is what SafePoint returns to a rank that goes on elsewhere.
 var ErrLeft = errors.New("the rank goes on in another process")
@@ -332,7 +336,7 @@ func (p *Process) adopt(m control.Adopt) {
 
 func (p *Process) revive(m control.Adopt) (*Life, error) {
 	began := time.Now()
-	l := &Life{p: p, Rank: topology.Rank(m.Rank), epoch: topology.Epoch(m.Epoch)}
+	l := &Life{p: p, Rank: topology.Rank(m.Rank), again: true, epoch: topology.Epoch(m.Epoch)}
 	c := &engine.Capsule{Rank: l.Rank}
 	if m.Snapshot != "" {
 		area, err := checkpoint.Open(m.Snapshot)
