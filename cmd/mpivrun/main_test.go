@@ -221,7 +221,13 @@ func TestSignalsArePassedOn(t *testing.T) {
 }
 
 func TestReaderThatGoesAway(t *testing.T) {
-	c := mpivrun(t, "-n", "2", "yes")
+	for _, ranks := range []string{"1", "2"} { // one writes there by itself
+		t.Run(ranks, func(t *testing.T) { goesAway(t, ranks) })
+	}
+}
+
+func goesAway(t *testing.T, ranks string) {
+	c := mpivrun(t, "-n", ranks, "yes")
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	var errs bytes.Buffer
