@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -20,13 +21,14 @@ func (a *Agent) startAll() {
 	if err == nil && a.head != nil {
 		err = a.runElsewhere(false)
 	}
-	if err == nil && a.head != nil {
-		a.awaitsOpen = true
-		err = a.runApart()
-	}
 	if err != nil {
 		a.forgetAll()
 		a.fail(verdict{code: 1, text: err.Error()})
+		return
+	}
+	if a.awaitsOpen = slices.ContainsFunc(a.hosts, func(h *host) bool { return h.apart && len(h.processes) > 0 }); a.awaitsOpen {
+		a.after(a.job.helloLate, func() { a.runApart(true) })
+		a.runApart(false)
 	}
 }
 

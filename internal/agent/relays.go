@@ -37,15 +37,16 @@ func (a *Agent) relays() (addrs []string) {
 	return addrs
 }
 
-// runApart has the processes of hosts that are behind address translations started, if the others are ready.
-func (a *Agent) runApart() error {
-	for _, p := range a.open() {
-		if !p.ready {
-			return nil
-		}
+// runApart has the processes of hosts that are behind address translations started, if it is time for that: the others
+// are ready, or have ended, or late: then their program may not be one that ever will be.
+func (a *Agent) runApart(late bool) {
+	if !a.awaitsOpen || a.ending || !late && slices.ContainsFunc(a.open(), func(p *process) bool { return !p.ready }) {
+		return
 	}
 	a.awaitsOpen = false
-	return a.runElsewhere(true)
+	if err := a.runElsewhere(true); err != nil {
+		a.fail(verdict{code: 1, text: err.Error()})
+	}
 }
 
 // callBack has a process that p may not reach connect to it.

@@ -107,12 +107,7 @@ func (a *Agent) readied(p *process, addrs []control.Addr) {
 	if a.ending {
 		return
 	}
-	if a.awaitsOpen {
-		if err := a.runApart(); err != nil {
-			a.fail(verdict{code: 1, text: err.Error()})
-			return
-		}
-	}
+	a.runApart(false)
 	if a.toldStart && p.host.adding != nil {
 		a.readyToJoin(p.host)
 	} else if a.toldStart {

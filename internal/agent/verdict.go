@@ -231,6 +231,7 @@ func (a *Agent) judge(p *process) {
 	}
 	p.judged = true
 	a.running--
+	defer a.runApart(false)
 	switch st := p.status; {
 	case a.ending:
 	case p.host.adding != nil:
@@ -374,6 +375,7 @@ func (a *Agent) signal(sig syscall.Signal) {
 		a.interrupts++
 		a.interrupt = sig
 		a.calm()
+		a.forgetApart()
 		if a.interrupts > 1 {
 			a.killAll()
 			return

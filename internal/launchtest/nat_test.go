@@ -33,6 +33,11 @@ func TestHostsBehindAddressTranslations(t *testing.T) {
 			require.Equal(t, []string{"0 has met [0 1 2]", "1 has met [0 1 2]", "2 has met [0 1 2]"}, lines)
 		})
 	}
+	t.Run("what is no program of ours", func(t *testing.T) {
+		r := s.run(slices.Concat(s.byLab(), []string{"--host", "R,X,Y", "hostname"})...)
+		require.Zero(t, r.code, "%v", r)
+		require.ElementsMatch(t, []string{"R", "X", "Y"}, strings.Fields(r.out))
+	})
 	for _, level := range []string{"moves", "none"} {
 		t.Run("X is asked to connect to R, "+level, func(t *testing.T) {
 			r := s.run(slices.Concat(s.byLab(), []string{"--host", "R,X", "--survive", level, s.program("ring")})...)

@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/topology"
+)
+
+// Processes behind an address translation begin when the others are there, and are told of one of each host first.
+func TestWhoIsApartBeginsLast(t *testing.T) {
+	a, _ := surviving(1, 1, 1, 1)
+	p := a.processes
+	p[3].host.apart = true
+	require.Equal(t, p[:3], a.open())
+	p[0].addrs = []control.Addr{{Class: topology.SameHost, Addr: "tcp:127.0.0.1:1"}, {Class: topology.LAN, Addr: "libp2p:a"}}
+	p[1].addrs, p[1].slot = []control.Addr{{Class: topology.LAN, Addr: "libp2p:b"}}, 1
+	p[2].addrs = []control.Addr{{Class: topology.WAN, Addr: "libp2p:c"}}
+	require.Equal(t, []string{"libp2p:a", "libp2p:c", "libp2p:b"}, a.relays())
+	p[0].judged = true
+	require.Equal(t, []string{"libp2p:c", "libp2p:b"}, a.relays())
+}
+
+// A job that is interrupted before they have begun does not wait for their end.
+func TestWhoIsApartIsForgotten(t *testing.T) {
+	a, _ := surviving(1, 1)
+	p := a.processes
+	p[1].host.apart, p[1].started = true, false
+	a.toldRun, a.awaitsOpen, a.running = true, true, 2
+	a.signal(syscall.SIGTERM)
+	require.Equal(t, 1, a.running)
+	require.True(t, p[1].judged)
+	a.signal(syscall.SIGTERM)
+	require.Equal(t, 1, a.running)
+}
