@@ -84,13 +84,14 @@ func (a *Agent) pairHosts() {
 				buddy = g
 			}
 		}
-		told := control.Buddy{}
+		told, first := control.Buddy{}, false
 		if buddy != nil {
 			told = a.takes(buddy)
 		} else {
+			first = !a.survival.alone[h] // until its agent is told that there is none, what hangs on choices waits
 			a.coverAll(h)
 		}
-		if buddy != h.buddy {
+		if buddy != h.buddy || first {
 			h.buddy = buddy
 			if buddy != nil {
 				a.witnessed(h, buddy)

@@ -76,8 +76,13 @@ func (b *Box) Waits() []WaitInfo {
 		} else {
 			info.Any = true
 			for _, r := range w.goal.any {
-				if r.op != nil && !r.finished() {
-					info.Needs = b.needsLocked(info.Needs, r.op)
+				if r.op == nil || r.finished() {
+					continue
+				}
+				before := len(info.Needs)
+				if info.Needs = b.needsLocked(info.Needs, r.op); len(info.Needs) == before && r.op.kind != KindTask {
+					info.Needs = nil // this one has its message, which is on its way: it ends the call
+					break
 				}
 			}
 		}

@@ -155,3 +155,41 @@ func TestOffered(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// A call that waits for any of several needs nobody's help while the message of one is on its way, whoever that is from.
+func TestAnyOfWhichOneIsOnItsWay(t *testing.T) {
+	for _, source := range []engine.Match{from(0, 2), from(engine.AnySource, 2)} {
+		w, deaf := newDeafWorld(t, 1, 1)
+		deaf.Store(false)
+		const size = 1 << 20
+		s := w.boxes[0].Isend(from(1, 2), make([]byte, size), engine.Standard)
+		require.Eventually(t, func() bool {
+			w.engines[1].Progress()
+			_, _, offered := w.boxes[1].Counts()
+			return len(offered) == 1
+		}, 20*time.Second, time.Millisecond)
+		deaf.Store(true)
+		rs := []engine.Request{w.boxes[1].Irecv(from(0, 9), nil), w.boxes[1].Irecv(source, make([]byte, size))}
+		done := make(chan int, 1)
+		go func() {
+			i, _ := engine.WaitAny(t.Context(), recv, rs)
+			done <- i
+		}()
+		var wait []engine.WaitInfo
+		require.Eventually(t, func() bool {
+			wait = w.boxes[1].Waits()
+			return len(wait) == 1
+		}, 20*time.Second, time.Millisecond)
+		onItsWay := len(wait[0].Needs) == 0 || slices.ContainsFunc(wait[0].Needs, func(n engine.NeedInfo) bool { return n.OnItsWay })
+		require.True(t, onItsWay, "%+v", wait[0].Needs)
+		deaf.Store(false)
+		_, err := s.Wait(t.Context(), send)
+		require.NoError(t, err)
+		require.Equal(t, 1, <-done)
+		_, err = rs[1].Wait(t.Context(), recv)
+		require.NoError(t, err)
+		rs[0].Cancel()
+		_, err = rs[0].Wait(t.Context(), recv)
+		require.ErrorIs(t, err, engine.ErrCancelled)
+	}
+}

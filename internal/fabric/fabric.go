@@ -173,7 +173,11 @@ func (f *Fabric) Call(process int) {
 		return
 	}
 	p := f.pairs[process]
-	if p == nil || p.policy == nil || !p.wantedAt.IsZero() || f.engine.Link(process).Conn != nil {
+	if p == nil || p.policy == nil || p.fenced || !p.wantedAt.IsZero() {
+		return
+	}
+	if f.engine.Link(process).Conn != nil {
+		f.engine.Ping(process, 0) // the other end may have lost it, of which this one hears when it sends
 		return
 	}
 	p.wantedAt = time.Now()

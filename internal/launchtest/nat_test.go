@@ -24,7 +24,7 @@ func TestHostsBehindAddressTranslations(t *testing.T) {
 	build := exec.Command("go", "build", "-o", meet, "./testdata/meet")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, options := range [][]string{nil, {"--transport", "libp2p"}, {"--transport", "libp2p", "--insecure"}} {
+	for _, options := range [][]string{nil, {"--transport", "libp2p"}, {"--transport", "libp2p", "--insecure"}, {"--spares", "2"}} {
 		t.Run(strings.Join(options, " "), func(t *testing.T) {
 			r := s.run(slices.Concat(s.byLab(), []string{"--host", "R,X,Y"}, options, []string{meet})...)
 			require.Zero(t, r.code, "%v", r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/internal/streams"
@@ -83,7 +84,7 @@ func (e *Endpoint) bounded(ctx context.Context) (context.Context, context.Cancel
 // reach connects the hosts. If that went through a relay, the other side begins
 // to punch a hole; reach gives it some time.
 func (e *Endpoint) reach(ctx context.Context, to peer.AddrInfo) error {
-	if err := e.host.Connect(ctx, to); err != nil {
+	if err := e.meet(ctx, to); err != nil {
 		return err
 	}
 	end := time.NewTimer(e.opt.Punch)
@@ -98,6 +99,14 @@ func (e *Endpoint) reach(ctx context.Context, to peer.AddrInfo) error {
 		}
 	}
 	return nil
+}
+
+// meet connects the hosts. When to try again decides the caller, not libp2p, which would refuse to for 5 s or more.
+func (e *Endpoint) meet(ctx context.Context, to peer.AddrInfo) error {
+	if s, ok := e.host.Network().(interface{ Backoff() *swarm.DialBackoff }); ok {
+		s.Backoff().Clear(to.ID)
+	}
+	return e.host.Connect(ctx, to)
 }
 
 // direct tells whether there is a connection to a peer that is not through a

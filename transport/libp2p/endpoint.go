@@ -25,11 +25,13 @@ import (
 	"time"
 
 	p2p "github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/connmgr"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/x/rate"
 
 	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/internal/streams"
@@ -182,12 +184,17 @@ func listen(ctx context.Context, o Options) (_ *Endpoint, err error) {
 	}
 	e.host.Network().Notify((*watch)(e))
 	e.host.SetStreamHandler(protocolID, e.knock)
-	for _, r := range e.relays {
-		left, err := e.reserve(ctx, r)
-		if err != nil && o.Address == "" {
+	lefts, errs := make([]time.Duration, len(e.relays)), make([]error, len(e.relays))
+	var asked sync.WaitGroup
+	for i, r := range e.relays {
+		asked.Go(func() { lefts[i], errs[i] = e.reserve(ctx, r) })
+	}
+	asked.Wait()
+	for i, r := range e.relays {
+		if err := errs[i]; err != nil && o.Address == "" {
 			return nil, fmt.Errorf("relay %s: %w", r, err)
 		}
-		e.running.Go(func() { e.keepPlace(r, left) })
+		e.running.Go(func() { e.keepPlace(r, lefts[i]) })
 	}
 	addr := e.reachable()
 	if !streams.ValidAddr(addr, Name) {
@@ -217,12 +224,12 @@ func (e *Endpoint) hostOptions() ([]p2p.Option, error) {
 	}
 	many := []rcmgr.ConnLimitPerSubnet{{PrefixLength: 0, ConnCount: 1 << 20}} // a host has many processes
 	resources, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits.Build(rcmgr.InfiniteLimits)),
-		rcmgr.WithLimitPerSubnet(many, many), rcmgr.WithMetricsDisabled())
+		rcmgr.WithLimitPerSubnet(many, many), rcmgr.WithConnRateLimiters(new(rate.Limiter)), rcmgr.WithMetricsDisabled())
 	if err != nil {
 		return nil, err
 	}
 	opts := []p2p.Option{
-		p2p.Identity(key), p2p.ResourceManager(resources), p2p.DisableMetrics(), p2p.Ping(false),
+		p2p.Identity(key), p2p.ResourceManager(resources), p2p.ConnectionManager(connmgr.NullConnMgr{}), p2p.DisableMetrics(), p2p.Ping(false),
 		p2p.EnableRelay(), p2p.EnableHolePunching(), p2p.UserAgent("mpiv"),
 	}
 	if e.opt.Address == "" {

@@ -7,3 +7,9 @@ func (e *Endpoint) Streams() (n int) {
 	}
 	return n
 }
+
+// Cut ends the connections to another.
+func (e *Endpoint) Cut(o *Endpoint) { e.host.Network().ClosePeer(o.host.ID()) }
+
+// Has tells whether it is connected.
+func (e *Endpoint) Has(o *Endpoint) bool { return len(e.host.Network().ConnsToPeer(o.host.ID())) > 0 }

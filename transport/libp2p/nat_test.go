@@ -65,6 +65,9 @@ func play(role string) error {
 	ctx, stop := context.WithTimeout(context.Background(), 60*time.Second)
 	defer stop()
 	site := transport.Site{Address: o.Address, TLS: id.TLS(), Relays: o.Relays}
+	if role == "crowd" {
+		return crowd(ctx, site)
+	}
 	if role == "relay" {
 		e, err := libp2p.Network().Listen(ctx, site)
 		if err != nil {
@@ -104,6 +107,33 @@ func play(role string) error {
 		return err
 	}
 	fmt.Println("talked to", name)
+	return nil
+}
+
+// crowd dials one endpoint from many others of the same host.
+func crowd(ctx context.Context, site transport.Site) error {
+	open := transport.Site{Address: site.Address}
+	hub, err := libp2p.Network().Listen(ctx, open)
+	if err != nil {
+		return err
+	}
+	defer hub.Close()
+	for i := range 24 {
+		e, err := libp2p.Network().Listen(ctx, open)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		ctx, stop := context.WithTimeout(ctx, 4*time.Second)
+		defer stop()
+		if _, err := e.Dial(ctx, hub.Addr()); err != nil {
+			return fmt.Errorf("process %d: %w", i, err)
+		}
+		if _, err := hub.Accept(ctx); err != nil {
+			return err
+		}
+	}
+	fmt.Println("all are there")
 	return nil
 }
 
@@ -199,6 +229,9 @@ func TestTwoPrivateNetworks(t *testing.T) {
 	require.NoError(t, err)
 	relay, endRelay := start("R", "relay", 0, orders{Address: at.String()})
 	relays := []string{relay}
+	all, endCrowd := start("R", "crowd", 4, orders{Address: at.String()})
+	require.Equal(t, "all are there", all, "processes of one host")
+	endCrowd()
 	_, err = l.Dial(t.Context(), "X", "tcp", "10.3.0.3:1")
 	require.Error(t, err, "X reaches Y without a relay")
 	y, endY := start("Y", "answers", 1, orders{Relays: relays})

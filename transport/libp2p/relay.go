@@ -3,8 +3,10 @@ package libp2p
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
@@ -36,7 +38,7 @@ func (e *Endpoint) reserve(ctx context.Context, r peer.AddrInfo) (time.Duration,
 	defer stop()
 	ctx, late := context.WithTimeout(ctx, 2*e.opt.Patience)
 	defer late()
-	if err := e.host.Connect(ctx, r); err != nil {
+	if err := e.meet(ctx, r); err != nil {
 		return 0, err
 	}
 	s, err := e.open1(ctx, r.ID, 0, joining)
@@ -59,20 +61,20 @@ func (e *Endpoint) reserve(ctx context.Context, r peer.AddrInfo) (time.Duration,
 func (e *Endpoint) keepPlace(r peer.AddrInfo, left time.Duration) {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
-	renew := time.Now().Add(left / 2)
+	renew, over := time.Now().Add(left/2), e.host.Network().ConnsToPeer(r.ID)
 	for lost := false; ; {
 		select {
 		case <-look.C:
 		case <-e.life.Done():
 			return
 		}
-		if !lost && len(e.host.Network().ConnsToPeer(r.ID)) > 0 && time.Now().Before(renew) {
+		if !lost && slices.ContainsFunc(over, func(c network.Conn) bool { return !c.IsClosed() }) && time.Now().Before(renew) {
 			continue
 		}
 		left, err := e.reserve(e.life, r)
 		switch {
 		case err == nil:
-			renew = time.Now().Add(left / 2)
+			renew, over = time.Now().Add(left/2), e.host.Network().ConnsToPeer(r.ID)
 			if lost {
 				e.opt.Log.Info("relay found again", "relay", r.ID)
 			}
