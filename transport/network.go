@@ -12,6 +12,7 @@ import (
 type Network struct {
 	Name   string // "quic": the first part of its addresses
 	Named  bool   // it is used only where the user names it: it does not encrypt, or must not be taken for granted
+	Relays bool   // its endpoints are reached through others, too: see Site.Relays
 	Device bool   // a device may write to a program's memory without the system's knowing when
 	Short  int    // MaxBody of its connections, if that is less than 64 KiB; else zero
 	Listen func(ctx context.Context, s Site) (Endpoint, error)

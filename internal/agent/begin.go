@@ -26,7 +26,7 @@ func (a *Agent) startAll() {
 		a.fail(verdict{code: 1, text: err.Error()})
 		return
 	}
-	if a.awaitsOpen = slices.ContainsFunc(a.hosts, func(h *host) bool { return h.apart && len(h.processes) > 0 }); a.awaitsOpen {
+	if a.awaitsOpen = slices.ContainsFunc(a.hosts, func(h *host) bool { return h.apart() && len(h.processes) > 0 }); a.awaitsOpen {
 		a.after(a.job.helloLate, func() { a.runApart(true) })
 		a.runApart(false)
 	}

@@ -74,7 +74,7 @@ func (a *Agent) pairHosts() {
 			continue
 		}
 		buddy := h.buddy
-		fits := func(g *host) bool { return g.able() && !g.apart && !a.survival.apart[[2]*host{h, g}] }
+		fits := func(g *host) bool { return g.able() && !g.apart() && !a.survival.apart[[2]*host{h, g}] }
 		if buddy != nil && !fits(buddy) {
 			buddy = nil
 		}

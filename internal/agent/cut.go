@@ -109,7 +109,7 @@ func (a *Agent) judgeCuts(now time.Time) {
 		case lasts >= a.cutBound() && !a.reports():
 			text := fmt.Sprintf("%s have not reached each other for %v, though host %s reaches both (%s)", a.pairText(pair), lasts.Round(100*time.Millisecond), a.hereName(), c.why)
 			switch {
-			case pair[0].apart && pair[1].apart:
+			case pair[0].apart() && pair[1].apart():
 				text += ". Both are behind address translations: a program that hands in libp2p, mpiv.Main(run, libp2p.Network()), has them meet at processes of another host"
 			case a.job.Options.Survive == "none":
 				text += ": with --survive crashes and spares ranks would have gone on where all reach each other"

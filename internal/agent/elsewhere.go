@@ -35,7 +35,7 @@ func (a *Agent) credentialsOf(p *process) (*identity.Credentials, error) {
 // of the others.
 func (a *Agent) runElsewhere(apart bool) error {
 	for _, h := range a.hosts {
-		if h.here || len(h.processes) == 0 || h.apart != apart {
+		if h.here || len(h.processes) == 0 || h.apart() != apart {
 			continue
 		}
 		if err := a.runOn(h); err != nil {
@@ -53,7 +53,7 @@ func (a *Agent) runElsewhere(apart bool) error {
 // runOn has the agent of h start its processes.
 func (a *Agent) runOn(h *host) error {
 	run := control.Run{Token: a.token, Networks: a.networksOf(h), Options: a.job.Options, Bind: a.job.Bind, Metrics: a.job.Metrics}
-	if h.apart {
+	if h.apart() {
 		run.Options.Relays = a.relays()
 	}
 	for _, i := range h.processes {

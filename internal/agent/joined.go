@@ -46,7 +46,7 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	if len(h.networks) == 0 && !own {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
 		if isApart(j, there) {
-			h.networks[0].Address, h.apart = j.Address, true
+			h.networks[0].Address, h.router = j.Address, there
 			a.detail("host %s is behind an address translation: its own address is %s", h.name, j.Address)
 		}
 	}
@@ -80,7 +80,7 @@ type joinedHost struct {
 	Networks []control.Network
 	Cores    int
 	Copies   int
-	Apart    bool `json:",omitempty"`
+	Router   string `json:",omitempty"`
 }
 
 // allJoined writes down where the agents are, and has some of them decide together.
@@ -101,7 +101,7 @@ func (a *Agent) allJoined() {
 
 // recordJoined writes down where the agent of h is.
 func (a *Agent) recordJoined(h *host) {
-	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies, h.apart})
+	text, err := json.Marshal(joinedHost{h.networks, h.cores, h.copies, h.router})
 	if err != nil {
 		panic(fmt.Sprintf("agent: %v", err)) // there is nothing in it that could
 	}

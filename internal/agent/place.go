@@ -20,7 +20,7 @@ type host struct {
 	place     place // nil until its agent has joined
 	cores     int   // known by then
 	networks  []control.Network
-	apart     bool           // behind an address translation: its processes are not where its agent seems to come from
+	router    string         // of an address translation, from where its agent seems to come; empty: there is none between
 	lost      bool           // its agent has ended
 	evicted   bool           // its agent is to end
 	adding    *adding        // nil: it is in the job, or is no more
@@ -29,6 +29,9 @@ type host struct {
 	buddy     *host          // to which those of its own go; nil: to none
 	alive     patient.Moment // when bytes of its processes had come to other hosts
 }
+
+// apart tells whether h is behind an address translation: others may not reach its processes.
+func (h *host) apart() bool { return h.router != "" }
 
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.
 // None of its methods waits; all but send report by events.

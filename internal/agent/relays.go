@@ -16,7 +16,7 @@ const relaysMost = 4
 // open is the processes of hosts that are not behind an address translation.
 func (a *Agent) open() (all []*process) {
 	for _, p := range a.processes {
-		if !p.host.apart && p.host.adding == nil && !p.judged {
+		if !p.host.apart() && p.host.adding == nil && !p.judged {
 			all = append(all, p)
 		}
 	}
@@ -66,7 +66,7 @@ func (a *Agent) forgetApart() {
 	}
 	a.awaitsOpen = false
 	for _, p := range a.processes {
-		if p.host.apart && !p.judged {
+		if p.host.apart() && !p.judged {
 			p.judged = true
 			a.running--
 		}

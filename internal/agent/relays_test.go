@@ -14,7 +14,7 @@ import (
 func TestWhoIsApartBeginsLast(t *testing.T) {
 	a, _ := surviving(1, 1, 1, 1)
 	p := a.processes
-	p[3].host.apart = true
+	p[3].host.router = "10.0.0.1"
 	require.Equal(t, p[:3], a.open())
 	p[0].addrs = []control.Addr{{Class: topology.SameHost, Addr: "tcp:127.0.0.1:1"}, {Class: topology.LAN, Addr: "libp2p:a"}}
 	p[1].addrs, p[1].slot = []control.Addr{{Class: topology.LAN, Addr: "libp2p:b"}}, 1
@@ -28,7 +28,7 @@ func TestWhoIsApartBeginsLast(t *testing.T) {
 func TestWhoIsApartIsForgotten(t *testing.T) {
 	a, _ := surviving(1, 1)
 	p := a.processes
-	p[1].host.apart, p[1].started = true, false
+	p[1].host.router, p[1].started = "10.0.0.1", false
 	a.toldRun, a.awaitsOpen, a.running = true, true, 2
 	a.signal(syscall.SIGTERM)
 	require.Equal(t, 1, a.running)

@@ -182,7 +182,7 @@ func (a *Agent) recall(state *ledger.State) error {
 				return fmt.Errorf("what the ledger says of host %s cannot be read: %w", h.name, err)
 			}
 		}
-		h.networks, h.cores, h.copies, h.apart = j.Networks, j.Cores, j.Copies, j.Apart
+		h.networks, h.cores, h.copies, h.router = j.Networks, j.Cores, j.Copies, j.Router
 	}
 	ranks := 0
 	for i, x := range state.Processes {

@@ -114,7 +114,7 @@ func (s *survival) open(epoch uint32) bool {
 }
 
 func (a *Agent) about(p *process) control.Process {
-	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs, Apart: p.host.apart}
+	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs, Router: p.host.router}
 	if p.exited || p.judged {
 		q.Addrs = nil
 	}

@@ -123,7 +123,10 @@ type Process struct {
 	Slot  int    // the process is the Slot-th there
 	Ranks []int  // ascending
 	Addrs []Addr // as it said when it was Ready
-	Apart bool   `json:",omitempty"` // behind an address translation: others may not reach it there
+
+	// Router is what others see in place of its host, which is behind an address translation: they may not reach it
+	// at Addrs. Empty: it is behind none.
+	Router string `json:",omitempty"`
 }
 
 // Options of the job that processes must agree on. Zero values are defaults.

@@ -307,16 +307,22 @@ func (p *Process) meet(m control.Meet) {
 	if m.Process.Host != p.host {
 		p.engine.SetFar(m.Index)
 	}
-	p.calls.to[m.Index].apart.Store(m.Process.Apart && m.Process.Host != p.host)
+	p.calls.to[m.Index].apart.Store(m.Process.Router != "" && m.Process.Host != p.host)
 	p.fabric.Meet(m.Index, p.reach(m.Process))
 }
 
-// reach is where q can be reached from here.
+// reach is where q can be reached from here. If both are behind address translations, and not the same, that is through others:
+// to try the direct addresses, too, takes seconds.
 func (p *Process) reach(q control.Process) (addrs []fabric.Addr) {
+	through := false
 	for _, a := range q.Addrs {
 		if a.Class != topology.SameHost || q.Host == p.host {
 			addrs = append(addrs, fabric.Addr{Class: a.Class, Addr: transport.Addr(a.Addr)})
+			through = through || slices.Contains(p.relayed, addrs[len(addrs)-1].Addr.Network())
 		}
+	}
+	if through && q.Router != "" && p.router != "" && q.Router != p.router {
+		addrs = slices.DeleteFunc(addrs, func(a fabric.Addr) bool { return !slices.Contains(p.relayed, a.Addr.Network()) })
 	}
 	return addrs
 }

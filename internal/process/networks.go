@@ -55,6 +55,11 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 		}
 		p.identity, between = id, id.TLS()
 	}
+	for _, n := range known {
+		if n.Relays {
+			p.relayed = append(p.relayed, n.Name)
+		}
+	}
 	var networks []fabric.Network
 	for _, name := range allowed {
 		if name == "shm" {

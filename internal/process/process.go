@@ -62,6 +62,8 @@ type Process struct {
 
 	dir     string        // of the job
 	host    string        // this one's name
+	router  string        // of the address translation that it is behind; empty: it is behind none
+	relayed []string      // networks on which processes are reached through endpoints of others, too
 	copied  bool          // a snapshot covers nothing before the agent says so
 	page    *witness.Page // nil unless copied: choices are to be known on another host
 	lives   chan *Life    // that begin here; never full
@@ -174,7 +176,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		cfg.Lost = p.lostPeer
 	}
 	own := s.Processes[p.index]
-	p.host, p.copied = own.Host, s.Copied
+	p.host, p.router, p.copied = own.Host, own.Router, s.Copied
 	cfg.SaveBytes = saveBytesHere
 	if p.copied {
 		cfg.SaveBytes = saveBytes
@@ -198,7 +200,7 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		}
 		cfg.Processes = append(cfg.Processes, ranks)
 		addrs[i] = p.reach(q)
-		p.calls.to[i].apart.Store(q.Apart && q.Host != own.Host)
+		p.calls.to[i].apart.Store(q.Router != "" && q.Host != own.Host)
 	}
 	setProcs(own, s.Processes[:s.Ranked])
 	p.networks = networks

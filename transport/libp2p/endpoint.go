@@ -45,7 +45,7 @@ const Name = "libp2p"
 // endpoint is reached through Site.Relays only. One that needs no relays is one,
 // for the members of its job: its Addr is what they need in Site.Relays.
 func Network() transport.Network {
-	return transport.Network{Name: Name, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
+	return transport.Network{Name: Name, Relays: true, Listen: func(ctx context.Context, s transport.Site) (transport.Endpoint, error) {
 		return Listen(ctx, siteOptions(s))
 	}}
 }
