@@ -59,6 +59,10 @@ func (c *Comm) leftovers() error {
 	}
 	h := &c.state.history
 	var errs []error
+	if m, _ := c.state.taken.first(); m != nil {
+		errs = append(errs, &RankError{Op: "end", Comm: m.c.Name(), Rank: int(c.box.Rank()), Peer: m.c.local(m.status.Source), Tag: int(m.status.Tag),
+			Err: fmt.Errorf("%w, and was taken by a probe; receive it with Mrecv", ErrUnreceived)})
+	}
 	for _, m := range c.box.Unreceived() {
 		e := &RankError{Op: "end", Comm: c.box.ContextName(m.Context), Rank: int(c.box.Rank()), Peer: int(m.Peer), Tag: int(m.Tag)}
 		switch mine, took := h.find(m.Context, m.Tag); {

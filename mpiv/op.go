@@ -42,7 +42,8 @@ type Number interface {
 }
 
 // Logical is the types that are true or false; of integers, 0 is false, and
-// true is written as 1.
+// true is written as 1 where two are combined. What is combined with none, as in a
+// reduction of one rank, stays as it is.
 type Logical interface{ Integer | ~bool }
 
 // Sum adds. Integers wrap around.

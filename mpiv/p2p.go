@@ -262,16 +262,24 @@ func (s *messageSet) drop(m *Message) {
 	}
 }
 
-// left says of the first, if there is one, that it was not received.
-func (s *messageSet) left() error {
+// first is the first of n; nil if there is none.
+func (s *messageSet) first() (m *Message, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.all) == 0 {
+		return nil, 0
+	}
+	return s.all[0], len(s.all)
+}
+
+// left says of the first, if there is one, that it was not received.
+func (s *messageSet) left() error {
+	m, n := s.first()
+	if m == nil {
 		return nil
 	}
-	m := s.all[0]
 	return fmt.Errorf("%w: a message of %d bytes from rank %d of %s with tag %d was taken by a probe and not received (%d in all); receive it with Mrecv",
-		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.called(), m.status.Tag, len(s.all))
+		ErrState, m.status.Bytes, m.c.local(m.status.Source), m.c.called(), m.status.Tag, n)
 }
 
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}

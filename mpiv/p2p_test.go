@@ -236,3 +236,17 @@ func TestReceivesOfTheWrongType(t *testing.T) {
 		return nil
 	})
 }
+
+// What a probe took and nobody received is found with Check, too.
+func TestWhatAProbeTookIsLeftOver(t *testing.T) {
+	err := Run(t.Context(), 1, Options{Check: true}, func(ctx context.Context, world *Comm) error {
+		if err := Send(ctx, world, []int{1}, 0, 7); err != nil {
+			return err
+		}
+		_, _, err := Mprobe(ctx, world, 0, 7)
+		return err
+	})
+	if !errors.Is(err, ErrUnreceived) || !strings.Contains(err.Error(), "Mrecv") {
+		t.Fatal(err)
+	}
+}

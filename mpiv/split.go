@@ -126,6 +126,9 @@ func (c *Comm) derive(name string, id uint32, g Group) *Comm {
 	d.odd.Store(c.state.options.Check)
 	if id != c.context {
 		c.box.NameContext(id, name)
+		if g.ranks != nil {
+			c.box.ContextRanks(id, g.ranks)
+		}
 		c.state.made(d)
 		c.state.witness.has(d)
 	}

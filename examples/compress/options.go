@@ -156,6 +156,8 @@ func (o options) complete(given map[string]bool, named bool) (options, error) {
 		return o, fmt.Errorf("--baseline %d: want at least one goroutine", o.baseline)
 	case o.iterations < 0 || given["iterations"] && o.iterations == 0:
 		return o, fmt.Errorf("--iterations %d: want at least one block", o.iterations)
+	case o.iterations > math.MaxInt/o.block:
+		return o, fmt.Errorf("--iterations %d: that is too much, of blocks of %d bytes", o.iterations, o.block)
 	case o.iterations > 0 && named:
 		return o, fmt.Errorf("--iterations makes its own input; leave out %s", o.input)
 	case o.compressibility < 0 || o.compressibility > 100:
@@ -187,21 +189,29 @@ func (o options) complete(given map[string]bool, named bool) (options, error) {
 	return o, nil
 }
 
-// apart fails if the output would be its own input.
+// apart fails if what is written would be the input, or each other.
 func (o options) apart() error {
-	if o.input == "-" || o.output == "-" || o.output == "" {
+	if o.csv != "" && o.csv == o.output {
+		return fmt.Errorf("--csv and -o are both %s", o.csv)
+	}
+	return errors.Join(within(o.output, o.input, "-o"), within(o.csv, o.input, "--csv"))
+}
+
+// within fails if the output of an option is in the input.
+func within(output, input, option string) error {
+	if input == "-" || output == "-" || output == "" {
 		return nil
 	}
-	in, err := resolved(o.input)
+	in, err := resolved(input)
 	if err != nil {
 		return err
 	}
-	out, err := resolved(o.output)
+	out, err := resolved(output)
 	if err != nil {
 		return err
 	}
 	if out == in || strings.HasPrefix(out, strings.TrimSuffix(in, "/")+"/") {
-		return fmt.Errorf("the output %s is in the input %s; name another with -o", o.output, o.input)
+		return fmt.Errorf("the output %s is in the input %s; name another with %s", output, input, option)
 	}
 	return nil
 }

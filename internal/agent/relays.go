@@ -25,7 +25,7 @@ func (a *Agent) open() (all []*process) {
 
 // relays is where some of them, of as many hosts as there are, are reached from others.
 func (a *Agent) relays() (addrs []string) {
-	all := a.open()
+	all := slices.DeleteFunc(a.open(), func(p *process) bool { return !p.ready })
 	slices.SortStableFunc(all, func(p, q *process) int { return p.slot - q.slot })
 	for _, p := range all[:min(len(all), relaysMost)] {
 		for _, x := range p.addrs {

@@ -16,12 +16,15 @@ func TestWhoIsApartBeginsLast(t *testing.T) {
 	p := a.processes
 	p[3].host.router = "10.0.0.1"
 	require.Equal(t, p[:3], a.open())
+	for _, q := range p {
+		q.ready = true
+	}
 	p[0].addrs = []control.Addr{{Class: topology.SameHost, Addr: "tcp:127.0.0.1:1"}, {Class: topology.LAN, Addr: "libp2p:a"}}
 	p[1].addrs, p[1].slot = []control.Addr{{Class: topology.LAN, Addr: "libp2p:b"}}, 1
 	p[2].addrs = []control.Addr{{Class: topology.WAN, Addr: "libp2p:c"}}
 	require.Equal(t, []string{"libp2p:a", "libp2p:c", "libp2p:b"}, a.relays())
-	p[0].judged = true
-	require.Equal(t, []string{"libp2p:c", "libp2p:b"}, a.relays())
+	p[0].judged, p[2].ready = true, false
+	require.Equal(t, []string{"libp2p:b"}, a.relays())
 }
 
 // A job that is interrupted before they have begun does not wait for their end.

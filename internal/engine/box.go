@@ -27,8 +27,9 @@ type Box struct {
 	live       int    // ops in use, without lone
 	arrivals   *arrival
 	narrivals  int
-	waits      []*wait           // calls that sleep
-	names      map[uint32]string // of contexts; replaced as a whole
+	waits      []*wait                    // calls that sleep
+	names      map[uint32]string          // of contexts
+	members    map[uint32][]topology.Rank // of contexts, where that is known
 	abandoned  abandoned
 	witness    Witness // nil: nobody
 	choices    choices

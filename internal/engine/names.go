@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mpiv/mpiv/topology"
 )
 
 // ContextName is what NameContext called a context.
@@ -24,11 +26,23 @@ func (b *Box) NameContext(context uint32, name string) {
 	b.names[context], b.names[context+1] = name, name
 }
 
-// ForgetContext takes the name away again.
+// ContextRanks tells for explanations that no others than ranks, which must not change, send messages
+// with a context.
+func (b *Box) ContextRanks(context uint32, ranks []topology.Rank) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.members == nil {
+		b.members = make(map[uint32][]topology.Rank)
+	}
+	b.members[context] = ranks
+}
+
+// ForgetContext takes the name away again, and what ContextRanks told.
 func (b *Box) ForgetContext(context uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.names, context)
+	delete(b.members, context)
 	delete(b.names, context+1)
 }
 

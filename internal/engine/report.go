@@ -22,11 +22,12 @@ type WaitInfo struct {
 
 // A NeedInfo is a message or a receive that a call waits for.
 type NeedInfo struct {
-	Peer       topology.Rank // or AnySource
-	Receive    bool          // it waits for the peer to receive; otherwise to send
-	OnItsWay   bool          // nobody has to do anything for it but the processes of the two
-	Turn       bool          // it waits for another send of the rank, as it did in an earlier life
-	Save       bool          // it waits for a snapshot of the peer, before which no more can be kept for it
+	Peer       topology.Rank   // or AnySource:
+	Of         []topology.Rank // then one of these sends; nil: any rank
+	Receive    bool            // it waits for the peer to receive; otherwise to send
+	OnItsWay   bool            // nobody has to do anything for it but the processes of the two
+	Turn       bool            // it waits for another send of the rank, as it did in an earlier life
+	Save       bool            // it waits for a snapshot of the peer, before which no more can be kept for it
 	Context    uint32
 	Comm       string // what NameContext called Context
 	Tag        int32  // or AnyTag
@@ -99,6 +100,9 @@ func (b *Box) needsLocked(needs []NeedInfo, o *op) []NeedInfo {
 		return needs // it has its message, which is on its way
 	}
 	n := NeedInfo{Peer: o.peer, Receive: o.kind == KindSend, Context: o.context, Comm: b.names[o.context], Tag: o.tag, Check: o.check}
+	if o.peer == AnySource {
+		n.Of = b.members[o.context]
+	}
 	switch {
 	case n.Receive:
 		n.sends(o)

@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -192,4 +195,24 @@ func TestAnyOfWhichOneIsOnItsWay(t *testing.T) {
 		_, err = rs[0].Wait(t.Context(), recv)
 		require.ErrorIs(t, err, engine.ErrCancelled)
 	}
+}
+
+// Who sends to a receive from any source is of the context's ranks.
+func TestContextRanks(t *testing.T) {
+	w := newWorld(t, engine.Config{}, 1, 1, 1)
+	b := w.boxes[0]
+	b.ContextRanks(8, []topology.Rank{0, 2})
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for _, context := range []uint32{8, 12} {
+		all.Go(func() { b.Recv(ctx, recv, engine.Match{Context: context, Peer: engine.AnySource}, nil) })
+	}
+	require.Eventually(t, func() bool { return len(b.Waits()) == 2 }, 20*time.Second, time.Millisecond)
+	for _, wait := range b.Waits() {
+		require.Equal(t, wait.Needs[0].Context == 8, wait.Needs[0].Of != nil)
+	}
+	b.ForgetContext(8)
+	require.Nil(t, b.Waits()[0].Needs[0].Of)
 }

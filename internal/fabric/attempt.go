@@ -73,13 +73,13 @@ var errChanged = errors.New("the connection has changed meanwhile")
 // try makes a connection and hands it to the engine. The error says why not.
 func (p *pair) try(a *attempt, connect bool) (generation uint32, err error) {
 	c := p.candidates[a.path]
-	conn, err := c.local.Endpoint.Dial(a.ctx, c.remote)
+	conn, err := c.dial(a.ctx, connect)
 	if err != nil {
 		return 0, err
 	}
 	g := p.f.engine.Greet(conn, true)
 	g.Expect(p.process)
-	if err := p.f.vouch(g, conn, c.class); err != nil {
+	if _, err := p.f.vouch(g, conn, c.class); err != nil {
 		return 0, err
 	}
 	if !connect {
@@ -106,6 +106,20 @@ func (p *pair) try(a *attempt, connect bool) (generation uint32, err error) {
 		return 0, err
 	}
 	return generation, nil
+}
+
+// dialAlone is how long a dial of the only path there is may take: packets that are lost are sent again ever more
+// rarely, and who waits for an answer to what has arrived may have missed that the other end has given up.
+const dialAlone = 10 * time.Second
+
+// dial makes a connection. alone: nobody gives it up in favour of another.
+func (c candidate) dial(ctx context.Context, alone bool) (transport.Conn, error) {
+	if alone {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, dialAlone)
+		defer stop()
+	}
+	return c.local.Endpoint.Dial(ctx, c.remote)
 }
 
 // probe asks whether the other process is there, and returns when the connection is

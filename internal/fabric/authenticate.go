@@ -14,17 +14,43 @@ import (
 var ErrStranger = errors.New("no process of this job: refused")
 
 // vouch looks who the other end of a connection is, and closes it if it is nobody.
-func (f *Fabric) vouch(g *engine.Greeter, conn transport.Conn, class topology.Class) error {
+func (f *Fabric) vouch(g *engine.Greeter, conn transport.Conn, class topology.Class) (process int, err error) {
 	if f.opt.Authenticate == nil {
-		return nil
+		return engine.Anybody, nil
 	}
-	process, err := f.prove(conn, class)
-	if err != nil {
+	if process, err = f.prove(conn, class); err != nil {
 		conn.Close()
-		return err
+		return engine.Anybody, err
 	}
 	g.Vouched(process)
+	return process, nil
+}
+
+// visitsMost is how many connections of a process may be in their greeting: it dials each path once at a time.
+const visitsMost = 32
+
+var errVisits = errors.New("too many connections of this process are in their greeting")
+
+// visit notes that a process is in a greeting, until leave.
+func (f *Fabric) visit(process int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if process != engine.Anybody && f.visits[process] >= visitsMost {
+		return errVisits
+	}
+	if f.visits == nil {
+		f.visits = make(map[int]int)
+	}
+	f.visits[process]++
 	return nil
+}
+
+func (f *Fabric) leave(process int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.visits[process]--; f.visits[process] == 0 {
+		delete(f.visits, process)
+	}
 }
 
 func (f *Fabric) prove(conn transport.Conn, class topology.Class) (process int, err error) {

@@ -65,6 +65,7 @@ type Fabric struct {
 	pairs  []*pair    // by process; nil for this one; made by Start
 	ticked time.Time
 	next   time.Duration // after that; 0: not before something is wanted
+	visits map[int]int   // by process: connections that it has dialed, in their greeting
 	refusals
 }
 
@@ -307,8 +308,14 @@ func (f *Fabric) accept(n *Network) {
 // welcome greets who has dialed this process.
 func (f *Fabric) welcome(n *Network, conn transport.Conn) {
 	g := f.engine.Greet(conn, false)
-	err := f.vouch(g, conn, n.Class)
+	process, err := f.vouch(g, conn, n.Class)
 	if err == nil {
+		if err = f.visit(process); err != nil {
+			conn.Close()
+		}
+	}
+	if err == nil {
+		defer f.leave(process)
 		ctx, stop := context.WithTimeout(f.ctx, guestStays)
 		defer stop()
 		err = poll(ctx, g, conn)
@@ -317,6 +324,11 @@ func (f *Fabric) welcome(n *Network, conn transport.Conn) {
 		f.refused(err)
 		return
 	}
+	f.greeted(n, conn, g)
+}
+
+// greeted: a connection that another process has dialed is in use.
+func (f *Fabric) greeted(n *Network, conn transport.Conn, g *engine.Greeter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[g.Process()]

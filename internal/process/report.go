@@ -109,7 +109,10 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 		case n.OnItsWay:
 			need.What = control.NeedArrival
 		}
-		if n.Peer == engine.AnySource {
+		for _, r := range n.Of {
+			need.Peers = append(need.Peers, int(r))
+		}
+		if n.Peer == engine.AnySource && n.Of == nil {
 			for r := range p.engine.Size() {
 				need.Peers = append(need.Peers, r)
 			}

@@ -82,17 +82,22 @@ func (e *Endpoint) bounded(ctx context.Context) (context.Context, context.Cancel
 }
 
 // reach connects the hosts. If that went through a relay, the other side begins
-// to punch a hole; reach gives it some time.
+// to punch a hole; reach gives it some time. Where that was in vain it mostly is again: later ones have less.
 func (e *Endpoint) reach(ctx context.Context, to peer.AddrInfo) error {
 	if err := e.meet(ctx, to); err != nil {
 		return err
 	}
-	end := time.NewTimer(e.opt.Punch)
+	patience := e.opt.Punch
+	if e.unpunched.Load() {
+		patience /= 10
+	}
+	end := time.NewTimer(patience)
 	defer end.Stop()
 	for !e.direct(to.ID) {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-end.C:
+			e.unpunched.Store(true)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

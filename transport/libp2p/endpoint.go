@@ -120,12 +120,14 @@ type Endpoint struct {
 	running sync.WaitGroup
 
 	strangers atomic.Uint64
+	unpunched atomic.Bool // no hole was punched in time, once
 
 	mu      sync.Mutex // guards what follows; never held during I/O
 	ended   bool
 	addr    transport.Addr
 	open    map[*streams.Conn]struct{}
 	members map[peer.ID]struct{} // connected, and known to belong to the job
+	silents []silent             // accepted, and have not shown their key; the oldest first
 	guests  map[network.Conn]guest
 	knocks  map[peer.ID]int // streams in their handshake
 	halves  map[halfKey]*half
@@ -229,7 +231,7 @@ func (e *Endpoint) hostOptions() ([]p2p.Option, error) {
 		return nil, err
 	}
 	opts := []p2p.Option{
-		p2p.Identity(key), p2p.ResourceManager(resources), p2p.ConnectionManager(connmgr.NullConnMgr{}), p2p.DisableMetrics(), p2p.Ping(false),
+		p2p.Identity(key), p2p.ResourceManager(resources), p2p.ConnectionManager(connmgr.NullConnMgr{}), p2p.ConnectionGater((*gater)(e)), p2p.DisableMetrics(), p2p.Ping(false),
 		p2p.EnableRelay(), p2p.EnableHolePunching(), p2p.UserAgent("mpiv"),
 	}
 	if e.opt.Address == "" {

@@ -118,7 +118,8 @@ func crowd(ctx context.Context, site transport.Site) error {
 		return err
 	}
 	defer hub.Close()
-	for i := range 24 {
+	var conns []transport.Conn
+	for i := range 80 {
 		e, err := libp2p.Network().Listen(ctx, open)
 		if err != nil {
 			return err
@@ -129,8 +130,15 @@ func crowd(ctx context.Context, site transport.Site) error {
 		if _, err := e.Dial(ctx, hub.Addr()); err != nil {
 			return fmt.Errorf("process %d: %w", i, err)
 		}
-		if _, err := hub.Accept(ctx); err != nil {
+		c, err := hub.Accept(ctx)
+		if err != nil {
 			return err
+		}
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		if _, err := c.Poll(new(box)); err != nil {
+			return fmt.Errorf("process %d was there: %w", i, err)
 		}
 	}
 	fmt.Println("all are there")

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -196,4 +197,31 @@ func TestListenSaysWhatItNeeds(t *testing.T) {
 	require.ErrorContains(t, err, "quic:h:1")
 	_, err = x.Dial(t.Context(), "libp2p:h:1")
 	require.ErrorContains(t, err, "libp2p:h:1")
+}
+
+// Who connects and does not even begin libp2p's own handshake keeps nobody out.
+func TestSilentSocketsKeepNobodyOut(t *testing.T) {
+	e := listen(t, libp2p.Options{Address: "127.0.0.1"})
+	var at string
+	for _, part := range strings.Split(e.Addr().Local(), ",") {
+		if f := strings.Split(part, "/"); f[3] == "tcp" {
+			at = "127.0.0.1:" + f[4]
+		}
+	}
+	for range 200 {
+		c, err := net.Dial("tcp", at)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	friend := listen(t, libp2p.Options{Address: "127.0.0.1"})
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // libp2p gives them 15 s
+	defer stop()
+	var err error
+	for ctx.Err() == nil {
+		if _, err = friend.Dial(ctx, e.Addr()); err == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.NoError(t, err)
 }
