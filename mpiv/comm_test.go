@@ -518,3 +518,19 @@ func TestNotesHaveABound(t *testing.T) {
 		return nil
 	})
 }
+
+// To the zero Group, which does not know whose it is, others are added.
+func TestUnionWithTheZeroGroup(t *testing.T) {
+	require.NoError(t, Run(t.Context(), 3, Options{}, func(ctx context.Context, world *Comm) error {
+		var g Group
+		u := g.Union(world.Group())
+		c, err := Create(ctx, world, u)
+		if err != nil {
+			return err
+		}
+		if u.Rank() != world.Rank() || c.Group().Rank() != c.Rank() {
+			return fmt.Errorf("ranks %d and %d, want %d", u.Rank(), c.Group().Rank(), world.Rank())
+		}
+		return nil
+	}))
+}

@@ -163,7 +163,11 @@ func (g Group) fail(op string, err error) error {
 
 // Union is the ranks of g, and then those of h that are not in g.
 func (g Group) Union(h Group) Group {
-	return groupOf(append(g.keep(nil, g, true), h.keep(nil, g, false)...), g.self)
+	self := g.self
+	if g.Size() == 0 { // the zero Group does not know whose it is
+		self = h.self
+	}
+	return groupOf(append(g.keep(nil, g, true), h.keep(nil, g, false)...), self)
 }
 
 // Intersection is the ranks of g that are in h.

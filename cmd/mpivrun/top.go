@@ -213,7 +213,7 @@ func (m *model) most() int {
 		}
 		return n
 	default:
-		return s.Job.Ranks + len(s.Hosts)
+		return max(s.Job.Ranks, len(s.Processes)) + len(s.Hosts)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -76,6 +77,9 @@ func measure(ctx context.Context, world *mpiv.Comm, opt options) (comparison, er
 			raw, wall, use, err := runOnce(ctx, world, how)
 			if err != nil {
 				return c, err
+			}
+			if raw == 0 {
+				return c, errors.New("--compare needs an input that is not empty")
 			}
 			if c.RawBytes, c.Processes = raw, use.processes; round > 0 { // the first is to warm up
 				to.BytesPerSecond = append(to.BytesPerSecond, float64(raw)/wall)
