@@ -84,6 +84,9 @@ func (e *Endpoint) bounded(ctx context.Context) (context.Context, context.Cancel
 // reach connects the hosts. If that went through a relay, the other side begins
 // to punch a hole; reach gives it some time. Where that was in vain it mostly is again: later ones have less.
 func (e *Endpoint) reach(ctx context.Context, to peer.AddrInfo) error {
+	if !e.direct(to.ID) {
+		e.showAll(ctx, to)
+	}
 	if err := e.meet(ctx, to); err != nil {
 		return err
 	}

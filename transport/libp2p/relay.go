@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -38,16 +39,7 @@ func (e *Endpoint) reserve(ctx context.Context, r peer.AddrInfo) (time.Duration,
 	defer stop()
 	ctx, late := context.WithTimeout(ctx, 2*e.opt.Patience)
 	defer late()
-	if err := e.meet(ctx, r); err != nil {
-		return 0, err
-	}
-	s, err := e.open1(ctx, r.ID, 0, joining)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Reset()
-	defer context.AfterFunc(ctx, func() { s.Reset() })()
-	if _, err := e.answer(s, joining); err != nil {
+	if err := e.show(ctx, r); err != nil {
 		return 0, err
 	}
 	place, err := client.Reserve(ctx, e.host, r)
@@ -55,6 +47,56 @@ func (e *Endpoint) reserve(ctx context.Context, r peer.AddrInfo) (time.Duration,
 		return 0, fmt.Errorf("ask for a place: %w", err)
 	}
 	return time.Until(place.Expiration), nil
+}
+
+// show shows a relay that this endpoint belongs to the job.
+func (e *Endpoint) show(ctx context.Context, r peer.AddrInfo) error {
+	if err := e.meet(ctx, r); err != nil {
+		return err
+	}
+	s, err := e.open1(ctx, r.ID, 0, joining)
+	if err != nil {
+		return err
+	}
+	defer s.Reset()
+	defer context.AfterFunc(ctx, func() { s.Reset() })()
+	_, err = e.answer(s, joining)
+	return err
+}
+
+// showFor is how long a dial waits for the relays on its way to know this endpoint.
+const showFor = 250 * time.Millisecond
+
+// showAll shows the relays on the way to a peer that this endpoint belongs to the job, or they would refuse it. One
+// that knows it is enough.
+func (e *Endpoint) showAll(ctx context.Context, to peer.AddrInfo) {
+	relays := make(map[peer.ID]peer.AddrInfo)
+	for _, a := range to.Addrs {
+		if way, _ := ma.SplitFunc(a, func(c ma.Component) bool { return c.Protocol().Code == ma.P_CIRCUIT }); circuit(a) && way != nil {
+			if r, err := peer.AddrInfoFromP2pAddr(way); err == nil && r.ID != e.host.ID() {
+				r.Addrs = append(r.Addrs, relays[r.ID].Addrs...)
+				relays[r.ID] = *r
+			}
+		}
+	}
+	for id := range relays {
+		if e.member(id) {
+			return
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, showFor)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	shown := make(chan error, len(relays))
+	for _, r := range relays {
+		all.Go(func() { shown <- e.show(ctx, r) })
+	}
+	for range relays {
+		if <-shown == nil {
+			return
+		}
+	}
 }
 
 // keepPlace asks for a place again before it ends, or when the relay was lost.
