@@ -31,6 +31,10 @@ type Site struct {
 // told where members of the job are: peers, those of other networks among them.
 type Expecter interface{ Expect(peers []Addr) }
 
+// A Forgetter is an Endpoint that others reach each other through: it is told of an end that is no more, so that what
+// goes through it ends at once. It must not wait.
+type Forgetter interface{ Forget(peer Addr) }
+
 // An Authenticated Conn knows who its peer is: the peer has proved to have the
 // key of this certificate, and Site.TLS has accepted it. Nil where Site.TLS was.
 type Authenticated interface {

@@ -197,6 +197,13 @@ func (f *Fabric) Fence(process int) {
 		f.pairs[process] = p
 	}
 	p.fenced = true
+	for _, n := range f.opt.Networks {
+		if x, ok := n.Endpoint.(transport.Forgetter); ok {
+			for _, a := range p.addrs {
+				x.Forget(a.Addr)
+			}
+		}
+	}
 	for path := range p.attempts {
 		p.drop(path)
 	}

@@ -109,3 +109,20 @@ func TestAMemberWithoutAPlaceDialsThroughARelay(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, relay.Strangers())
 }
+
+// What goes through a relay ends when that is known to be no more.
+func TestARelayThatIsNoMore(t *testing.T) {
+	a := authority(t)
+	relay := listen(t, libp2p.Options{Address: "127.0.0.1", TLS: member(t, a, 0).TLS(), Relay: true})
+	hidden := func(i int) *libp2p.Endpoint {
+		return listen(t, libp2p.Options{TLS: member(t, a, i).TLS(), Relays: []string{string(relay.Addr())}, Punch: 10 * time.Millisecond})
+	}
+	x, z := hidden(1), hidden(2)
+	c, err := x.Dial(t.Context(), z.Addr())
+	require.NoError(t, err)
+	_, err = c.Poll(new(box))
+	require.NoError(t, err)
+	x.Forget(relay.Addr())
+	x.Forget("tcp:127.0.0.1:1")
+	eventually(t, "the end", func() bool { _, err = c.Poll(new(box)); return err != nil })
+}

@@ -323,4 +323,7 @@ func (e *Endpoint) connect(lanes [2]network.Stream, peer transport.Addr, cert *x
 	return c, nil
 }
 
-var _ transport.Endpoint = (*Endpoint)(nil)
+var (
+	_ transport.Endpoint  = (*Endpoint)(nil)
+	_ transport.Forgetter = (*Endpoint)(nil)
+)

@@ -12,6 +12,8 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/mpiv/mpiv/transport"
 )
 
 // newRelay lets e relay, without limits, between members of the job.
@@ -96,6 +98,17 @@ func (e *Endpoint) showAll(ctx context.Context, to peer.AddrInfo) {
 		if <-shown == nil {
 			return
 		}
+	}
+}
+
+// Forget ends the connections to an endpoint that is no more, and with them those that go through it: one over QUIC would
+// be found to be dead after half a minute.
+func (e *Endpoint) Forget(peer transport.Addr) {
+	info, err := parseAddr(string(peer))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil && !e.ended {
+		e.running.Go(func() { e.host.Network().ClosePeer(info.ID) })
 	}
 }
 
