@@ -78,7 +78,7 @@ func measure(ctx context.Context, world *mpiv.Comm, opt options) (comparison, er
 			if err != nil {
 				return c, err
 			}
-			if raw == 0 {
+			if raw == 0 && world.Rank() == 0 {
 				return c, errors.New("--compare needs an input that is not empty")
 			}
 			if c.RawBytes, c.Processes = raw, use.processes; round > 0 { // the first is to warm up

@@ -188,16 +188,22 @@ func TestASlowRankHoldsUpNoOther(t *testing.T) {
 	opt.window = others + 10
 	ctx := soon(t)
 
-	// The slow rank takes for its first block as long as the two others for thirty.
+	// The slow rank takes for its first block as long as the two others for thirty, which begin when it has it.
 	var done atomic.Int32
-	enough := make(chan struct{})
+	begun, enough := make(chan struct{}), make(chan struct{})
+	begins := sync.OnceFunc(func() { close(begun) })
 	opt.encoder = watched(func(rank int, _ byte) {
 		if rank != slowRank {
+			select {
+			case <-begun:
+			case <-ctx.Done():
+			}
 			if done.Add(1) == others {
 				close(enough)
 			}
 			return
 		}
+		begins()
 		select {
 		case <-enough:
 		case <-ctx.Done():

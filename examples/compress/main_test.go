@@ -157,6 +157,14 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, [3]float64{1.25, 1.5, 1.75}, quartiles([]float64{2, 1}))
 }
 
+func TestCompareWithoutInput(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o644))
+	out, err := program(t, "--compare", empty).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "an input that is not empty")
+}
+
 // lines are what is written, write by write.
 type lines chan string
 

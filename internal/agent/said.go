@@ -88,7 +88,7 @@ func (a *Agent) greet(p *process, h *control.Hello) {
 		p.send(control.Message{Stop: &control.Stop{Reason: "the job has ended"}})
 		return
 	}
-	if p.judged && p.exited && p.host.adding == nil && a.interrupts == 0 && !p.allFinished() {
+	if p.judged && p.exited && h.PID != p.pid && p.host.adding == nil && a.interrupts == 0 && !p.allFinished() {
 		a.fail(verdict{code: 1, by: p, text: fmt.Sprintf("process %d of %s ended before the program that it has started had joined the job: %q does not wait for what it starts, and has to", p.pid, p.who(), p.prog.Path)})
 	}
 }

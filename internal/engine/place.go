@@ -144,7 +144,7 @@ func (e *Engine) rehome(r topology.Rank, from, to *link, lost bool) {
 		}
 	}
 	from.ctl.drop(r)
-	if to.replay {
+	if to.replay && to.conn != nil {
 		to.tellStableAgain()
 	}
 	to.attend()
