@@ -467,6 +467,12 @@ func (p *phaseRun) anySource(ctx context.Context, d subComm) error {
 			due[r] = true
 		}
 	}
+	without := func(acked Group) {
+		for i := range acked.Size() {
+			delete(due, d.c.group.index(acked.at(i)))
+		}
+	}
+	without(d.c.AckFailed()) // of one that was acknowledged before nothing is heard any more
 	for len(due) > 0 {
 		v := []int{0}
 		s, err := Recv(ctx, d.c, v, AnySource, p.tag())
@@ -479,9 +485,7 @@ func (p *phaseRun) anySource(ctx context.Context, d subComm) error {
 			if acked.Size() == 0 {
 				return errors.New("a receive from any source is interrupted, and nobody has failed")
 			}
-			for i := range acked.Size() {
-				delete(due, d.c.group.index(acked.at(i)))
-			}
+			without(acked)
 		case err != nil:
 			return err
 		case !due[s.Source]:
