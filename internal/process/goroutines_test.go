@@ -42,8 +42,9 @@ func TestWhatGoroutinesDo(t *testing.T) {
 		ch   = make(chan int)
 		over = make(chan struct{})
 
-		ended atomic.Bool
-		steps atomic.Int64
+		ended    atomic.Bool
+		notified atomic.Bool
+		steps    atomic.Int64
 	)
 	wg.Add(1)
 	mu.Lock()
@@ -82,6 +83,7 @@ func TestWhatGoroutinesDo(t *testing.T) {
 		told := make(chan os.Signal, 1)
 		signal.Notify(told, syscall.SIGUSR2) // for which Go starts a goroutine
 		defer signal.Stop(told)
+		notified.Store(true) // within Notify it is parked, too
 		<-over
 	})
 	defer func() {
@@ -96,6 +98,9 @@ func TestWhatGoroutinesDo(t *testing.T) {
 	}()
 	var does map[int]*activity
 	ready := func() bool {
+		if !notified.Load() {
+			return false
+		}
 		does, _ = goroutines()
 		if len(does) < 11 || does[8].calls == 0 {
 			return false
