@@ -55,9 +55,12 @@ func (a *Agent) identify() (networks []control.Network, err error) {
 }
 
 // forgetAll is for a job whose processes are not started.
-func (a *Agent) forgetAll() {
+func (a *Agent) forgetAll() { a.forget(func(*process) bool { return true }) }
+
+// forget is for processes that are not started.
+func (a *Agent) forget(which func(*process) bool) {
 	for _, p := range a.processes {
-		if !p.judged {
+		if which(p) && !p.judged {
 			p.judged = true
 			a.running--
 		}

@@ -45,7 +45,7 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	own := a.deputy != nil && h.index == a.own()
 	if len(h.networks) == 0 && !own {
 		h.networks = []control.Network{{Class: topology.LAN, Address: there}}
-		if isApart(j, there) {
+		if h.translated(j, there) {
 			h.networks[0].Address, h.router = j.Address, there
 			a.detail("host %s is behind an address translation: its own address is %s", h.name, j.Address)
 		}
@@ -69,10 +69,11 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 	return true
 }
 
-// isApart tells whether the host of an agent that seems to come from an address is behind an address translation.
-func isApart(j control.Joined, there string) bool {
+// translated tells whether h, whose agent seems to come from there, is behind an address translation. Where the
+// user says at which addresses it is, others reach it at those.
+func (h *host) translated(j control.Joined, there string) bool {
 	at, err := netip.ParseAddr(j.Address)
-	return err == nil && at.String() != there
+	return err == nil && at.String() != there && len(h.Networks) == 0
 }
 
 // joinedHost is what the next head has to know of a host.

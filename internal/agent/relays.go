@@ -61,14 +61,8 @@ func (a *Agent) callBack(p *process, index int) {
 
 // forgetApart is for a job that ends before they have been started.
 func (a *Agent) forgetApart() {
-	if !a.awaitsOpen {
-		return
-	}
-	a.awaitsOpen = false
-	for _, p := range a.processes {
-		if p.host.apart() && !p.judged {
-			p.judged = true
-			a.running--
-		}
+	if a.awaitsOpen {
+		a.awaitsOpen = false
+		a.forget(func(p *process) bool { return p.host.apart() })
 	}
 }

@@ -39,3 +39,23 @@ func TestWhoIsApartIsForgotten(t *testing.T) {
 	a.signal(syscall.SIGTERM)
 	require.Equal(t, 1, a.running)
 }
+
+// A host whose agent speaks from another address than it seems to is behind an address translation, unless the user
+// has said where it is: then it takes copies there, too.
+func TestWhoIsTranslated(t *testing.T) {
+	named := &host{Host: Host{Networks: []control.Network{{Class: topology.LAN, Address: "10.0.0.9"}}}}
+	for _, c := range []struct {
+		h          *host
+		speaks     string
+		there      string
+		translated bool
+	}{
+		{new(host), "10.3.0.3", "10.1.0.5", true},
+		{new(host), "10.1.0.5", "10.1.0.5", false},
+		{new(host), "", "10.1.0.5", false},
+		{new(host), "fd00::1", "fd00::1", false},
+		{named, "10.3.0.3", "10.1.0.5", false},
+	} {
+		require.Equal(t, c.translated, c.h.translated(control.Joined{Address: c.speaks}, c.there), "%+v", c)
+	}
+}

@@ -84,7 +84,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		there = at.IP.String()
 	}
-	if isApart(*joined, there) {
+	if host.translated(*joined, there) {
 		joined.Copies = 0 // nobody reaches it there
 	}
 	accepted := make(chan bool, 1)

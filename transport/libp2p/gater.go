@@ -31,8 +31,8 @@ func (g *gater) InterceptAccept(c network.ConnMultiaddrs) bool {
 			return false
 		}
 		e.silents = e.silents[1:]
-		if c, ok := oldest.conn.(io.Closer); ok {
-			go c.Close()
+		if c, ok := oldest.conn.(io.Closer); ok && !e.ended {
+			e.running.Go(func() { c.Close() })
 		}
 	}
 	e.silents = append(e.silents, silent{c, time.Now()})
