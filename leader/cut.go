@@ -67,11 +67,7 @@ func (m *Machine) unreached(in Unreached) {
 				others = append(others, p[0])
 			}
 		}
-		h := m.hosts[name]
-		if h.draining == nil {
-			m.drains = append(m.drains, name)
-		}
-		h.draining = &drain{cut: fmt.Sprintf("nothing has got through between host %s and %s for %v", name, strings.Join(others, ", "), in.For.Round(100*time.Millisecond))}
+		m.drain(m.hosts[name], &drain{cut: fmt.Sprintf("nothing has got through between host %s and %s for %v", name, strings.Join(others, ", "), in.For.Round(100*time.Millisecond))})
 	}
 }
 

@@ -68,11 +68,18 @@ func (m *Machine) drainHost(in Drain) {
 		m.answer(in.Ref, "refused", why, seen)
 		return
 	}
-	h.draining = &drain{ref: in.Ref}
-	m.drains = append(m.drains, in.Host)
+	m.drain(h, &drain{ref: in.Ref})
 	if in.Host == m.leader {
 		m.giveWhy, m.giveMust = seen, true
 		m.handOver()
+	}
+}
+
+// drain has h emptied from now on. One that has just become empty is among the drains still.
+func (m *Machine) drain(h *host, d *drain) {
+	h.draining = d
+	if !slices.Contains(m.drains, h.name) {
+		m.drains = append(m.drains, h.name)
 	}
 }
 

@@ -128,3 +128,19 @@ func TestARescueThatIsRefusedLeavesTheRankAlive(t *testing.T) {
 		require.Len(t, plansOf(m.Step(now.Add(tryAgain), Tick{})), 1)
 	})
 }
+
+// A host that has just been emptied can be drained once more, by whoever did not know.
+func TestAnEmptyHostIsDrainedTwice(t *testing.T) {
+	for _, in := range []Input{Drain{Host: "Y"}, Unreached{Pairs: [][2]string{{"X", "Y"}}}} {
+		m := New(Config{}, topology.New([]topology.Place{{Host: "X"}}))
+		m.Step(start, LeadingFrom{"X"})
+		m.Step(start, HostJoined{Host: "X", Trusted: true})
+		m.Step(start, HostJoined{Host: "Y", Trusted: true})
+		m.Step(start, ProcessReady{topology.Place{Host: "Y"}})
+		for range 2 {
+			acts := m.Step(start, in)
+			require.Equal(t, "the host is empty, and cordoned", acts[0].(Tell).Record.Why)
+			require.Len(t, acts, 1)
+		}
+	}
+}

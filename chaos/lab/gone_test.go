@@ -74,7 +74,13 @@ func groupsOf(l *lab.Lab) []string {
 
 // play is what the test binary does when a test starts it as something else.
 func play(role string) int {
-	l, err := lab.New(lab.Options{})
+	var o lab.Options
+	if role == "crowd" { // takes long to be made
+		for i := range 150 {
+			o.Hosts = append(o.Hosts, lab.Host{Name: fmt.Sprintf("h%d", i)})
+		}
+	}
+	l, err := lab.New(o)
 	if err != nil {
 		fmt.Println("cannot:", err)
 		return 1
@@ -233,6 +239,70 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 		return true
 	}, 20*time.Second, 10*time.Millisecond, "%+v", v)
 	t.Logf("%d processes, %d namespaces, %d directories were gone after %v", len(held), len(v.namespaces), len(v.paths), time.Since(killed))
+}
+
+// A lab in a host of another is gone with that, though whoever ends that one kills all that runs on the host.
+func TestALabInALabIsGoneWithIt(t *testing.T) {
+	outer := lab.ForTest(t, lab.Options{})
+	c := outer.Command(t.Context(), "X", "/proc/self/exe")
+	c.Env = append(c.Env, "LAB_TEST_ROLE=victim")
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	var pids, paths []string
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ready"; {
+		switch word, rest, _ := strings.Cut(lines.Text(), " "); word {
+		case "pids":
+			pids = strings.Fields(rest)
+		case "path":
+			paths = append(paths, rest)
+		case "cannot:":
+			t.Skip(rest)
+		}
+	}
+	require.Len(t, pids, 3)
+	require.NoError(t, outer.Close())
+	_ = c.Wait()
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(pids, live) && !slices.ContainsFunc(paths, func(path string) bool {
+			_, err := os.Stat(path)
+			return err == nil
+		})
+	}, 20*time.Second, 10*time.Millisecond, "processes %v, directories %v", pids, paths)
+}
+
+// A lab has nothing on disk before there is a keeper to remove it.
+func TestNothingIsLeftOfALabThatIsBeingMade(t *testing.T) {
+	const many = 50 // descriptors of who makes one of 150 hosts, who holds each
+	dir := t.TempDir()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "LAB_TEST_ROLE=crowd", "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ended := make(chan string, 1)
+	go func() {
+		said, _ := io.ReadAll(out)
+		ended <- string(said)
+	}()
+	held := 0
+	for held < many {
+		select {
+		case said := <-ended:
+			_ = cmd.Wait()
+			require.Contains(t, said, "cannot: ")
+			t.Skip(said)
+		case <-time.After(time.Millisecond):
+		}
+		all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid)) // none: it has ended
+		held = len(all)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	<-ended
+	_ = cmd.Wait()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // rootless is this test binary as another user, who has no privileges.

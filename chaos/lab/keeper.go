@@ -54,6 +54,10 @@ func newKeeper(dir string, namespaces []*os.File) (*keeper, error) {
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	if len(namespaces) > 0 {
+		// On no host: who ends the lab around this one kills all that is on its hosts.
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+	}
 	if err := cmd.Start(); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("start the keeper: %w", err)

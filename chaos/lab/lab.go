@@ -85,10 +85,6 @@ func New(o Options) (*Lab, error) {
 // build does what New does; Close undoes what it has done when it fails.
 func (l *Lab) build(o Options) error {
 	var err error
-	if l.dir, err = os.MkdirTemp(home(), dirPrefix); err != nil {
-		return err
-	}
-	l.cgroups = &cgroups{name: cgroupName(l.dir)}
 	if l.fabric, err = newNode("switch"); err != nil {
 		return err
 	}
@@ -115,6 +111,10 @@ func (l *Lab) build(o Options) error {
 		l.routers = append(l.routers, r)
 		l.nodes[n.Name] = r
 	}
+	if l.dir, err = os.MkdirTemp(home(), dirPrefix); err != nil { // not before: who kills us until the keeper is there leaves it
+		return err
+	}
+	l.cgroups = &cgroups{name: cgroupName(l.dir)}
 	if l.keeper, err = startKeeper(l); err != nil {
 		return err
 	}

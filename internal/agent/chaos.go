@@ -130,8 +130,18 @@ func (a *Agent) beginChaos() {
 	if a.job.Breaker != nil {
 		t.worker.Go(a.breakHosts)
 	}
-	for n, f := range t.faults {
-		a.after(f.Start, func() { a.strike(n) })
+	a.strikeFrom(0)
+}
+
+// strikeFrom does fault n and all after it when they are due, in their order, however late that is.
+func (a *Agent) strikeFrom(n int) {
+	t := &a.turmoil
+	for ; n < len(t.faults); n++ {
+		if wait := t.faults[n].Start - time.Since(t.began); wait > 0 {
+			a.after(wait, func() { a.strikeFrom(n) })
+			return
+		}
+		a.strike(n)
 	}
 }
 
@@ -166,6 +176,9 @@ func (a *Agent) broken() {
 				a.note(o.n, chaos.Refused, nil, o.err.Error())
 			case o.end:
 				a.note(o.n, chaos.Ended, nil, o.text)
+			case t.steps[o.n] == chaos.Ended: // that is on its way, too
+				a.note(o.n, chaos.Begun, nil, "")
+				t.steps[o.n] = chaos.Ended
 			default:
 				a.note(o.n, chaos.Begun, nil, "")
 				if long := t.faults[o.n].Length; long > 0 && !t.over {
@@ -186,6 +199,11 @@ func (a *Agent) strike(n int) {
 	}
 	f := t.faults[n]
 	if !f.OfRank() {
+		for m, before := range t.faults[:n] { // it began late, if by little: its end would undo f
+			if before.Kind == f.Kind && before.Host == f.Host && before.Length > 0 && before.Start+before.Length <= f.Start {
+				a.undo(m)
+			}
+		}
 		t.steps[n] = chaos.Begun // or is about to
 		t.tasks <- task{n: n}
 		return

@@ -91,6 +91,28 @@ func TestFaultsOfHosts(t *testing.T) {
 	require.Contains(t, errs.String(), "mpivrun: chaos: the job ends before 1 of 4 faults\n")
 }
 
+// A fault that begins when another of the same cables ends is not undone by that one's end, however late that began.
+func TestFaultsOfHostsBackToBack(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "wait")
+	b := &fakeBreaker{}
+	history := filepath.Join(j.Runtime, "history")
+	j.Breaker, j.ChaosHistory, j.Timeout = b, history, time.Minute
+	var err error
+	j.Chaos, err = chaos.Parse("slow X 5mbit@50ms for 100ms; slow X 3mbit@150ms for 100ms; slow X 1mbit@250ms for 100ms")
+	require.NoError(t, err)
+	a, err := Start(j)
+	require.NoError(t, err)
+	errs.await(t, "chaos: slow X 1mbit@250ms for 100ms: ended", 1)
+	a.Signal(syscall.SIGINT)
+	require.Equal(t, exit.Signal+int(syscall.SIGINT), a.Wait(), "%s", errs)
+	require.Equal(t, []string{"begin slow X 5mbit", "end slow X 5mbit", "begin slow X 3mbit", "end slow X 3mbit", "begin slow X 1mbit", "end slow X 1mbit"}, b.asked)
+	require.Equal(t, []string{
+		"slow X 5mbit@50ms for 100ms begun ", "slow X 5mbit@50ms for 100ms ended it was wet",
+		"slow X 3mbit@150ms for 100ms begun ", "slow X 3mbit@150ms for 100ms ended it was wet",
+		"slow X 1mbit@250ms for 100ms begun ", "slow X 1mbit@250ms for 100ms ended it was wet",
+	}, historyIn(t, history))
+}
+
 func TestFaultsThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		spec, says string

@@ -127,7 +127,7 @@ type Endpoint struct {
 	addr    transport.Addr
 	open    map[*streams.Conn]struct{}
 	members map[peer.ID]struct{} // connected, and known to belong to the job
-	silents []silent             // accepted, and have not shown their key; the oldest first
+	silents []silent             // accepted, and still in their handshake of libp2p; the oldest first
 	guests  map[network.Conn]guest
 	knocks  map[peer.ID]int // streams in their handshake
 	halves  map[halfKey]*half

@@ -2,6 +2,7 @@ package libp2p
 
 import (
 	"io"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/control"
@@ -10,7 +11,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// A gater bounds the connections that were accepted and whose peers have not shown their keys: libp2p gives each of
+// A gater bounds the connections that were accepted and whose handshake of libp2p has not ended: libp2p gives each of
 // them 15 s, and refuses all others while they are too many. Here the oldest goes for one more, if it has had its time.
 type gater Endpoint
 
@@ -39,21 +40,33 @@ func (g *gater) InterceptAccept(c network.ConnMultiaddrs) bool {
 	return true
 }
 
+// InterceptSecured is told that a peer has shown its key, which may be any: over TCP it has still to choose a
+// multiplexer, and remains one of the silent until it has.
 func (g *gater) InterceptSecured(_ network.Direction, _ peer.ID, c network.ConnMultiaddrs) bool {
-	e := (*Endpoint)(g)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range e.silents {
-		if e.silents[i].conn == c {
-			e.silents = append(e.silents[:i:i], e.silents[i+1:]...)
-			break
-		}
+	if _, err := c.RemoteMultiaddr().ValueForProtocol(ma.P_TCP); err != nil || circuit(c.RemoteMultiaddr()) {
+		g.speaks(func(s network.ConnMultiaddrs) bool { return s == c })
 	}
 	return true
 }
 
+// speaks forgets the last of the silent that is so: earlier ones with the same ends are no more.
+func (g *gater) speaks(is func(network.ConnMultiaddrs) bool) {
+	e := (*Endpoint)(g)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, s := range slices.Backward(e.silents) {
+		if is(s.conn) {
+			e.silents = slices.Delete(e.silents, i, i+1)
+			return
+		}
+	}
+}
+
 func (g *gater) InterceptPeerDial(peer.ID) bool               { return true }
 func (g *gater) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
-func (g *gater) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) {
+func (g *gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
+	g.speaks(func(s network.ConnMultiaddrs) bool {
+		return s.RemoteMultiaddr().Equal(c.RemoteMultiaddr()) && s.LocalMultiaddr().Equal(c.LocalMultiaddr())
+	})
 	return true, 0
 }
