@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
-	"github.com/mpiv/mpiv/transport"
 	"github.com/mpiv/mpiv/transport/tcp"
 )
 
@@ -26,9 +26,11 @@ type translation struct {
 	in  []*net.TCPConn
 }
 
-func (r *translation) listen(t *testing.T, to string) string {
+// listen tells where who is outside finds an endpoint, and where that is to listen.
+func (r *translation) listen(t *testing.T) (outside, inside string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	inside = strings.Replace(ln.Addr().String(), "127.0.0.1", "127.0.0.2", 1)
 	t.Cleanup(func() {
 		ln.Close()
 		r.mu.Lock()
@@ -43,7 +45,7 @@ func (r *translation) listen(t *testing.T, to string) string {
 			if err != nil {
 				return
 			}
-			d, err := net.Dial("tcp", to)
+			d, err := net.Dial("tcp", inside)
 			if err != nil {
 				c.Close()
 				continue
@@ -62,7 +64,7 @@ func (r *translation) listen(t *testing.T, to string) string {
 			}()
 		}
 	}()
-	return ln.Addr().String()
+	return ln.Addr().String(), inside
 }
 
 // forget ends all connections, of which only who is outside is told.
@@ -84,7 +86,11 @@ func TestCallOfAProcessThatHasNotHeardOfTheEnd(t *testing.T) {
 	r := new(translation)
 	var calls sync.WaitGroup
 	for i := range fabrics {
-		ep, err := tcp.Listen(t.Context(), tcp.Options{Listen: "127.0.0.1:0"})
+		var o tcp.Options
+		if i == 0 {
+			o.Advertise, o.Listen = r.listen(t)
+		}
+		ep, err := tcp.Listen(t.Context(), o)
 		require.NoError(t, err)
 		fabrics[i] = fabric.New(2, fabric.Options{Process: i, Networks: []fabric.Network{{Class: topology.LAN, Endpoint: ep}}, Log: slog.New(slog.DiscardHandler)})
 		addrs[i] = fabrics[i].Addrs()
@@ -100,9 +106,7 @@ func TestCallOfAProcessThatHasNotHeardOfTheEnd(t *testing.T) {
 	}
 	nobody := []fabric.Addr{{Class: topology.LAN, Addr: "tcp:127.0.0.1:1"}}
 	fabrics[0].Start(engines[0], [][]fabric.Addr{addrs[0], nobody})
-	front := []fabric.Addr{{Class: topology.LAN, Addr: addrs[0][0].Addr[:4]}}
-	front[0].Addr += transport.Addr(r.listen(t, addrs[0][0].Addr.Local()))
-	fabrics[1].Start(engines[1], [][]fabric.Addr{front, addrs[1]})
+	fabrics[1].Start(engines[1], addrs[:])
 	t.Cleanup(func() {
 		calls.Wait()
 		for i := range engines {

@@ -10,6 +10,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/internal/streams"
 )
 
@@ -186,7 +187,7 @@ func (e *Endpoint) knocked(id peer.ID) {
 func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 	cut := context.AfterFunc(ctx, func() { s.Reset() })
 	defer cut()
-	h, err := streams.ReadHello(s, Name, e.opt.Secret)
+	h, err := streams.ReadHello(s, Name, e.proofOf(s.Conn().RemotePeer(), e.host.ID()))
 	if err != nil {
 		return false
 	}
@@ -196,7 +197,7 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 	}
 	e.join(s.Conn().RemotePeer())
 	if h.ID == joining {
-		_, err := s.Write(e.hello(0, joining))
+		_, err := s.Write(e.hello(s, 0, joining))
 		s.Close()
 		return err == nil
 	}
@@ -226,7 +227,7 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 		first.stream.Reset()
 		return false
 	}
-	if _, err := lanes[0].Write(e.hello(0, h.ID)); err == nil && cut() && cutFirst() {
+	if _, err := lanes[0].Write(e.hello(s, 0, h.ID)); err == nil && cut() && cutFirst() {
 		if c, err := e.connect(lanes, h.Addr, cert); err == nil {
 			e.backlog <- c // has room: we have a seat
 			return true
@@ -256,8 +257,15 @@ func (e *Endpoint) await(ctx context.Context, key halfKey, h *half, cut func() b
 	return true
 }
 
-func (e *Endpoint) hello(lane int, id [16]byte) []byte {
-	return streams.Hello{Lane: lane, Secret: e.opt.Secret, ID: id, Addr: e.self(), Cert: e.cert}.Append(nil)
+// hello is what this endpoint says in s.
+func (e *Endpoint) hello(s network.Stream, lane int, id [16]byte) []byte {
+	shown := e.proofOf(e.host.ID(), s.Conn().RemotePeer())
+	return streams.Hello{Lane: lane, Proof: shown, ID: id, Addr: e.self(), Cert: e.cert}.Append(nil)
+}
+
+// proofOf is the proof of one peer to another, which have shown each other their keys, that it knows the secret.
+func (e *Endpoint) proofOf(from, to peer.ID) proof.Proof {
+	return proof.Of(e.opt.Secret, Name, []byte(from), []byte(to))
 }
 
 // self is what this endpoint calls itself, also while it has no address yet.

@@ -24,8 +24,8 @@ type deaf struct {
 	reset func()
 }
 
-func newDeaf(lane int) *deaf {
-	h := streams.Hello{Lane: lane, ID: [16]byte{1}, Addr: Name + ":/p2p/x"}
+func newDeaf(e *Endpoint, lane int) *deaf {
+	h := streams.Hello{Lane: lane, Proof: e.proofOf("deaf", e.host.ID()), ID: [16]byte{1}, Addr: Name + ":/p2p/x"}
 	d := &deaf{hello: bytes.NewReader(h.Append(nil)), ended: make(chan struct{})}
 	d.reset = sync.OnceFunc(func() { close(d.ended) })
 	return d
@@ -52,7 +52,7 @@ func TestAMemberThatTakesNoAnswerKeepsNoSeat(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer stop()
 	first := make(chan bool, 1)
-	lanes := [2]*deaf{newDeaf(0), newDeaf(1)}
+	lanes := [2]*deaf{newDeaf(e, 0), newDeaf(e, 1)}
 	defer lanes[0].reset()
 	life, end := context.WithCancel(t.Context()) // its own time would be over first
 	defer end()

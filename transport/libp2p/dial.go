@@ -135,7 +135,7 @@ func (e *Endpoint) open1(ctx context.Context, to peer.ID, lane int, id [16]byte)
 		return nil, err
 	}
 	cut := context.AfterFunc(ctx, func() { s.Reset() })
-	_, err = s.Write(e.hello(lane, id))
+	_, err = s.Write(e.hello(s, lane, id))
 	if !cut() {
 		return nil, ctx.Err()
 	}
@@ -148,7 +148,7 @@ func (e *Endpoint) open1(ctx context.Context, to peer.ID, lane int, id [16]byte)
 
 // answer reads the other's Hello, and notes that it belongs to the job.
 func (e *Endpoint) answer(s network.Stream, id [16]byte) (*x509.Certificate, error) {
-	h, err := streams.ReadHello(s, Name, e.opt.Secret)
+	h, err := streams.ReadHello(s, Name, e.proofOf(s.Conn().RemotePeer(), e.host.ID()))
 	switch {
 	case errors.Is(err, streams.ErrHello):
 		return nil, err

@@ -63,7 +63,7 @@ type Options struct {
 	// Address is the IP address to listen on. Empty means none: then Relays must
 	// be set. 0.0.0.0 means all of this host.
 	Address string
-	// Secret is what both ends of a connection must know.
+	// Secret is what both ends of a connection must know. They show that they do, and do not tell it.
 	Secret [16]byte
 	// TLS is who this endpoint is and whom it accepts: its first certificate,
 	// of an ed25519 key, and VerifyConnection, which is shown the peer's. Nil

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/internal/streams"
 	"github.com/mpiv/mpiv/transport/libp2p"
 )
@@ -169,7 +170,7 @@ func TestALieAboutALengthBreaksTheConnection(t *testing.T) {
 	for i := range lanes {
 		s, err := h.NewStream(t.Context(), id, "/mpiv/1")
 		require.NoError(t, err)
-		_, err = s.Write(streams.Hello{Lane: i, ID: [16]byte{1}, Addr: "libp2p:/p2p/x"}.Append(nil))
+		_, err = s.Write(streams.Hello{Lane: i, Proof: proof.Of([16]byte{}, libp2p.Name, []byte(h.ID()), []byte(id)), ID: [16]byte{1}, Addr: "libp2p:/p2p/x"}.Append(nil))
 		require.NoError(t, err)
 		lanes[i] = s
 	}

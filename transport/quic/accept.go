@@ -10,6 +10,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/internal/streams"
 )
 
@@ -91,6 +92,10 @@ func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
 	ctx, stop := context.WithDeadline(e.life, deadline)
 	defer stop()
 	defer context.AfterFunc(ctx, func() { hangUp(q) })()
+	shown, err := e.prove(q, dials)
+	if err != nil {
+		return false
+	}
 	var lanes [2]*quic.Stream
 	var hellos [2]streams.Hello
 	for i := range lanes {
@@ -98,7 +103,7 @@ func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
 		if err != nil {
 			return false
 		}
-		h, err := streams.ReadHello(s, Name, e.opt.Secret)
+		h, err := streams.ReadHello(s, Name, shown)
 		if err != nil || h.Lane != i || len(h.Cert) > 0 {
 			return false
 		}
@@ -113,18 +118,33 @@ func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if _, err := lanes[0].Write(e.hello(0, hellos[0].ID)); err == nil {
-		if c, err := e.connect(q, lanes, hellos[0].Addr, false); err == nil {
-			e.backlog <- c // has room: we have a seat
-			return true
+	if shown, err = e.prove(q, accepts); err == nil {
+		if _, err := lanes[0].Write(e.hello(0, shown, hellos[0].ID)); err == nil {
+			if c, err := e.connect(q, lanes, hellos[0].Addr, false); err == nil {
+				e.backlog <- c // has room: we have a seat
+				return true
+			}
 		}
 	}
 	<-e.seats
 	return false
 }
 
-func (e *Endpoint) hello(lane int, id [16]byte) []byte {
-	return streams.Hello{Lane: lane, Secret: e.opt.Secret, ID: id, Addr: e.Addr()}.Append(nil)
+func (e *Endpoint) hello(lane int, shown proof.Proof, id [16]byte) []byte {
+	return streams.Hello{Lane: lane, Proof: shown, ID: id, Addr: e.Addr()}.Append(nil)
+}
+
+const dials, accepts = "quic dials", "quic accepts"
+
+// prove is the proof of one end of q that it knows the secret. It is of no use in another connection: who stands between
+// two endpoints has one with each.
+func (e *Endpoint) prove(q *quic.Conn, part string) (p proof.Proof, err error) {
+	s := q.ConnectionState().TLS
+	key, err := s.ExportKeyingMaterial("EXPORTER-mpiv", nil, 32) // RFC 8446, section 7.5
+	if err != nil {
+		return p, err
+	}
+	return proof.Of(e.opt.Secret, part, key), nil
 }
 
 var _ transport.Endpoint = (*Endpoint)(nil)

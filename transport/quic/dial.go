@@ -107,17 +107,24 @@ func crowd(err error) bool {
 
 // introduce opens the lanes and waits for the answer.
 func (e *Endpoint) introduce(ctx context.Context, q *quic.Conn) (lanes [2]*quic.Stream, err error) {
+	shown, err := e.prove(q, dials)
+	if err != nil {
+		return lanes, err
+	}
 	var id [16]byte
 	rand.Read(id[:])
 	for i := range lanes {
 		if lanes[i], err = q.OpenStreamSync(ctx); err != nil {
 			return lanes, err
 		}
-		if _, err = lanes[i].Write(e.hello(i, id)); err != nil {
+		if _, err = lanes[i].Write(e.hello(i, shown, id)); err != nil {
 			return lanes, why(err)
 		}
 	}
-	h, err := streams.ReadHello(lanes[0], Name, e.opt.Secret)
+	if shown, err = e.prove(q, accepts); err != nil {
+		return lanes, err
+	}
+	h, err := streams.ReadHello(lanes[0], Name, shown)
 	switch {
 	case errors.Is(err, streams.ErrHello):
 		return lanes, err

@@ -56,7 +56,7 @@ type Options struct {
 	// Advertise is the host and port under which others reach this endpoint.
 	// Zero means the one listened on, which must then be one host's own.
 	Advertise string
-	// Secret is what both ends of a connection must know.
+	// Secret is what both ends of a connection must know. They show that they do, and do not tell it.
 	Secret [16]byte
 	// TLS is who this endpoint is and whom it accepts, as a client and as a
 	// server. Nil means a certificate made for the occasion, and that everybody

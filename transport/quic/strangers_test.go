@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/internal/streams"
 	"github.com/mpiv/mpiv/transport/quic"
 )
@@ -138,6 +139,14 @@ func TestWhoIsSilentHoldsNobodyUp(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second, "Close waits for silent strangers")
 }
 
+// member's proof that it knows the secret of e, which is that of no Options, in a connection that it has made.
+func shown(t *testing.T, q *quicgo.Conn) proof.Proof {
+	s := q.ConnectionState().TLS
+	key, err := s.ExportKeyingMaterial("EXPORTER-mpiv", nil, 32)
+	require.NoError(t, err)
+	return proof.Of([16]byte{}, "quic dials", key)
+}
+
 // impostor is a member whose bytes are not those of this package.
 func impostor(t *testing.T, e *quic.Endpoint) (lanes [2]*quicgo.Stream) {
 	q, err := call(t.Context(), t, e)
@@ -145,7 +154,7 @@ func impostor(t *testing.T, e *quic.Endpoint) (lanes [2]*quicgo.Stream) {
 	for i := range lanes {
 		lanes[i], err = q.OpenStreamSync(t.Context())
 		require.NoError(t, err)
-		_, err = lanes[i].Write(streams.Hello{Lane: i, Addr: "quic:h:1"}.Append(nil))
+		_, err = lanes[i].Write(streams.Hello{Lane: i, Proof: shown(t, q), Addr: "quic:h:1"}.Append(nil))
 		require.NoError(t, err)
 	}
 	return lanes
@@ -168,6 +177,60 @@ func TestALieAboutALengthBreaksTheConnection(t *testing.T) {
 	}
 }
 
+// Where an endpoint listened that is no more, anybody may listen: he learns nothing that others accept, and is not taken for it.
+func TestWhoListensInAnothersPlaceIsAStranger(t *testing.T) {
+	secret := [16]byte{1, 2, 3}
+	x, y := listen(t, quic.Options{Secret: secret}), listen(t, quic.Options{Secret: secret})
+	own, err := identity.NewAuthority("another")
+	require.NoError(t, err)
+	config := member(t, own, 0).TLS()
+	config.ClientAuth, config.VerifyConnection, config.NextProtos = tls.NoClientCert, nil, []string{"mpiv/1"}
+	rogue, err := quicgo.ListenAddr("127.0.0.1:0", config, nil)
+	require.NoError(t, err)
+	defer rogue.Close()
+	said := make(chan []byte, 2)
+	go func() {
+		defer close(said)
+		q, err := rogue.Accept(t.Context())
+		if err != nil {
+			return
+		}
+		for lane := range 2 {
+			s, err := q.AcceptStream(t.Context())
+			if err != nil {
+				return
+			}
+			b := make([]byte, len(streams.Hello{Addr: x.Addr()}.Append(nil)))
+			if _, err := io.ReadFull(s, b); err != nil {
+				return
+			}
+			said <- b
+			if lane == 0 {
+				defer s.Write(b) // as if it were the answer
+			}
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := x.Dial(t.Context(), transport.Addr("quic:"+rogue.Addr().String()))
+		ended <- err
+	}()
+	q, err := call(t.Context(), t, y)
+	require.NoError(t, err)
+	heard := 0
+	for b := range said {
+		require.NotContains(t, string(b), string(secret[:]))
+		s, err := q.OpenStreamSync(t.Context())
+		if err == nil { // it may have been refused at the first
+			s.Write(b)
+		}
+		heard++
+	}
+	require.Equal(t, 2, heard)
+	require.ErrorIs(t, <-ended, streams.ErrHello)
+	eventually(t, "the stranger to be counted", func() bool { return y.Strangers() == 1 })
+}
+
 func TestLanesThatAreNotAPair(t *testing.T) {
 	e := listen(t, quic.Options{Patience: 500 * time.Millisecond})
 	for i, hellos := range [][2]streams.Hello{
@@ -186,6 +249,7 @@ func TestLanesThatAreNotAPair(t *testing.T) {
 			lanes = append(lanes, s)
 		}
 		for k, h := range hellos {
+			h.Proof = shown(t, q)
 			lanes[k].Write(h.Append(nil)) // may be refused meanwhile
 		}
 		eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == uint64(i+1) })

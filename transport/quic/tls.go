@@ -31,7 +31,7 @@ func tlsConfig(own *tls.Config) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		InsecureSkipVerify:     true, // the secret is what counts
+		InsecureSkipVerify:     true, // that the secret is known is what counts
 		NextProtos:             []string{protocol},
 		SessionTicketsDisabled: true,
 	}, nil

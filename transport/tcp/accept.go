@@ -3,9 +3,13 @@
 package tcp
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mpiv/mpiv/transport"
@@ -19,12 +23,16 @@ type guest struct {
 	*stream
 	since time.Time
 	once  sync.Once
-	gone  chan struct{} // closed by Close
+	gone  chan struct{}         // closed by Close
+	mate  atomic.Pointer[guest] // the lane that was there before
 }
 
 // Close makes the guest's handshake end.
 func (g *guest) Close() error {
 	g.once.Do(func() { close(g.gone) })
+	if m := g.mate.Load(); m != nil {
+		m.sock.Close()
+	}
 	return g.sock.Close()
 }
 
@@ -115,7 +123,7 @@ func (e *Endpoint) greet(g *guest) bool {
 	if g.shake() != nil {
 		return false
 	}
-	p, err := readPreamble(g, e.opt.Secret)
+	p, err := readPreamble(g, e.opt.Secret, string(e.addr))
 	if err != nil {
 		return false
 	}
@@ -135,9 +143,10 @@ func (e *Endpoint) greet(g *guest) bool {
 	delete(e.halves, p.id)
 	e.mu.Unlock()
 	close(first.met)
+	g.mate.Store(first.guest)
 	var lanes [2]*stream
 	lanes[first.lane], lanes[p.lane] = first.guest.stream, g.stream
-	if !e.welcome(g, lanes, p.addr, deadline) {
+	if !e.welcome(g, lanes, p, deadline) {
 		first.guest.sock.Close()
 		return false
 	}
@@ -164,7 +173,7 @@ func (e *Endpoint) await(h *half, deadline time.Time) bool {
 }
 
 // welcome answers the dialer and hands the connection to Accept.
-func (e *Endpoint) welcome(g *guest, lanes [2]*stream, peer string, deadline time.Time) bool {
+func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble, deadline time.Time) bool {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
 	select { // before the answer, so that who was accepted is not refused
@@ -174,14 +183,29 @@ func (e *Endpoint) welcome(g *guest, lanes [2]*stream, peer string, deadline tim
 	case <-g.gone:
 		return false
 	}
-	_, err := lanes[0].Write([]byte{accepted})
-	if err == nil {
-		var c *Conn
-		if c, err = e.connect(lanes, transport.Addr(peer)); err == nil {
+	if answer(lanes[0], p) == nil {
+		if c, err := e.connect(lanes, transport.Addr(p.addr)); err == nil {
 			e.backlog <- c // has room: we have a seat
 			return true
 		}
 	}
 	<-e.seats
 	return false
+}
+
+// answer answers in lane 0, and looks whether who has dialed is here.
+func answer(s *stream, p preamble) error {
+	var nonce [nonceLen]byte
+	rand.Read(nonce[:])
+	shown := p.answer(nonce[:])
+	if _, err := s.Write(append(nonce[:], shown[:]...)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(s, shown[:]); err != nil {
+		return err
+	}
+	if !p.last(nonce[:]).Is(shown[:]) {
+		return fmt.Errorf("%w that was made here: it is said again", errPreamble)
+	}
+	return nil
 }

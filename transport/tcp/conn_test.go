@@ -35,14 +35,13 @@ func (b *box) Pulled(uint64, error) {}
 
 // impostor is a connection to e whose other end is two plain sockets.
 func impostor(t *testing.T, e *Endpoint) (c transport.Conn, lanes [2]net.Conn) {
+	p := preamble{id: id{9}, addr: "tcp:h:1", to: string(e.Addr())}
 	for i := range lanes {
-		lanes[i] = knock(t, e, preamble{lane: uint8(i), id: id{9}, addr: "tcp:h:1"}.append(nil))
+		p.lane = uint8(i)
+		lanes[i] = knock(t, e, p.append(nil))
 	}
-	var answer [1]byte
-	_, err := lanes[0].Read(answer[:])
-	require.NoError(t, err)
-	require.EqualValues(t, accepted, answer[0])
-	c, err = e.Accept(t.Context())
+	require.NoError(t, answered(newStream(lanes[0], nil, true), p))
+	c, err := e.Accept(t.Context())
 	require.NoError(t, err)
 	return c, lanes
 }

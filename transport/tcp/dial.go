@@ -32,7 +32,7 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 	if a.Network() != Name {
 		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Name)
 	}
-	p := preamble{secret: e.opt.Secret, addr: string(e.addr)}
+	p := preamble{secret: e.opt.Secret, addr: string(e.addr), to: string(a)}
 	rand.Read(p.id[:])
 	var lanes [2]*stream
 	for i := range lanes {
@@ -49,12 +49,8 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 	if err := introduce(lanes, p); err != nil {
 		return nil, e.blame(ctx, explain(err))
 	}
-	var answer [1]byte
-	if _, err := lanes[0].Read(answer[:]); err != nil {
+	if err := answered(lanes[0], p); err != nil {
 		return nil, e.blame(ctx, explain(err))
-	}
-	if answer[0] != accepted {
-		return nil, fmt.Errorf("its answer to the handshake is %#x: no endpoint of this version listens there", answer[0])
 	}
 	if !samePeer(lanes[0], lanes[1]) {
 		return nil, errors.New("its two lanes end at two processes")
@@ -85,6 +81,21 @@ func introduce(lanes [2]*stream, p preamble) (err error) {
 	return err
 }
 
+// answered is the rest of the handshake, in lane 0.
+func answered(s *stream, p preamble) error {
+	var b [answerLen]byte
+	if _, err := io.ReadFull(s, b[:]); err != nil {
+		return err
+	}
+	nonce := b[:nonceLen]
+	if !p.answer(nonce).Is(b[nonceLen:]) {
+		return errors.New("its answer to the handshake is wrong: no endpoint of this job and version listens there")
+	}
+	last := p.last(nonce)
+	_, err := s.Write(last[:])
+	return err
+}
+
 // explain makes more of err, with which a handshake has ended.
 func explain(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
@@ -93,7 +104,7 @@ func explain(err error) error {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return fmt.Errorf("it has no TLS: %w", err)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return errHungUp
 	}
 	return err

@@ -54,8 +54,9 @@ type Options struct {
 	// this package. The version is 1.3, whatever it says. Nil means that
 	// connections are in clear.
 	TLS *tls.Config
-	// Secret is what both ends of a connection must know. It travels as it is:
-	// without TLS it keeps strangers out, not those who can listen to the network.
+	// Secret is what both ends of a connection must know. Each shows that it does,
+	// and does not tell it: without TLS that keeps strangers out, be they where an endpoint
+	// was that is no more, but not those who can change what is on the network.
 	Secret [16]byte
 	// Handshakes is how many may be under way at a time, and how many may wait
 	// whose first bytes are not all there; each holds a descriptor. When they are

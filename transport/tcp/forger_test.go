@@ -88,12 +88,16 @@ func forgers(t testing.TB) (c transport.Conn, lanes [2]*forger) {
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	config := member()
+	p := preamble{id: id{9}, addr: "tcp:h:1", to: string(e.Addr())}
 	for i := range lanes {
-		lanes[i] = forge(t, e, config, preamble{lane: uint8(i), id: id{9}, addr: "tcp:h:1"})
+		p.lane = uint8(i)
+		lanes[i] = forge(t, e, config, p)
 	}
-	typ, answer := lanes[0].read()
+	typ, b := lanes[0].read()
 	require.EqualValues(t, dataRecord, typ)
-	require.Equal(t, []byte{accepted}, answer)
+	require.Len(t, b, answerLen)
+	last := p.last(b[:nonceLen])
+	lanes[0].write(lanes[0].seal(dataRecord, last[:]))
 	c, err = e.Accept(t.Context())
 	require.NoError(t, err)
 	return c, lanes

@@ -108,21 +108,23 @@ func FuzzRecords(f *testing.F) {
 
 // FuzzPreamble: what parses prints the same bytes.
 func FuzzPreamble(f *testing.F) {
-	f.Add(preamble{lane: 1, secret: [16]byte{5}, id: id{6}, addr: "tcp:127.0.0.1:4711"}.append(nil))
+	const own = "tcp:127.0.0.1:4712"
+	f.Add(preamble{lane: 1, id: id{6}, addr: "tcp:127.0.0.1:4711"}.append(nil))
 	f.Add([]byte("mpiv"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var secret [16]byte
-		if len(b) >= 24 {
-			copy(secret[:], b[8:])
+		if len(b) >= preambleLen { // nobody guesses a proof
+			shown := preamble{lane: b[5], id: id(b[24:preambleLen]), to: own}.shown()
+			copy(b[8:], shown[:])
 		}
 		r := bytes.NewReader(b)
-		p, err := readPreamble(r, secret)
+		p, err := readPreamble(r, secret, own)
 		if err != nil {
 			return
 		}
 		require.Equal(t, b[:len(b)-r.Len()], p.append(nil))
 		secret[3]++
-		_, err = readPreamble(bytes.NewReader(b), secret)
+		_, err = readPreamble(bytes.NewReader(b), secret, own)
 		require.ErrorIs(t, err, errPreamble)
 	})
 }

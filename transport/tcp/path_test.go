@@ -83,6 +83,7 @@ func path(c transport.Conn) transport.PathInfo { return c.(transport.Measured).P
 
 func TestAHealthyPath(t *testing.T) {
 	near, far := connected(t)
+	eventually(t, "the handshake to be acknowledged", func() bool { return path(near).Unacked == 0 })
 	before := path(near)
 	const size = 100_000
 	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, size)}

@@ -4,21 +4,18 @@ package tcp
 
 import (
 	"bytes"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/mpiv/mpiv/transport/internal/proof"
 )
 
 // version is that of the preamble and of the frames.
-const version = 2
+const version = 3
 
 var magic = [4]byte{'m', 'p', 'i', 'v'}
-
-// accepted is the byte with which an endpoint answers in lane 0 when it has both
-// lanes of a connection.
-const accepted = 0x06
 
 // A preamble is the first on each socket that was dialed:
 //
@@ -27,17 +24,40 @@ const accepted = 0x06
 //	 5  lane     1        0 or 1
 //	 6  length   1        of addr
 //	 7  zero     1
-//	 8  secret  16
+//	 8  proof   16        that the secret is known
 //	24  id      16        random, the same for both lanes
 //	40  addr    length    of the endpoint that dials
+//
+// When an endpoint has both lanes of a connection, it answers in lane 0 with 16 random bytes and a proof of its own. That of
+// who dials, for those bytes, is the last: a preamble may have been heard by others and be said again.
 type preamble struct {
 	lane   uint8
 	secret [16]byte
 	id     id
 	addr   string
+	to     string // address of the endpoint that is dialed
 }
 
 type id [16]byte
+
+const (
+	nonceLen  = 16 // of an answer
+	answerLen = nonceLen + proof.Len
+)
+
+// shown is the proof in the preamble. Like the others it is of no use at another endpoint.
+func (p preamble) shown() proof.Proof {
+	return proof.Of(p.secret, "preamble", []byte{version, p.lane}, p.id[:], []byte(p.to))
+}
+
+// answer is the proof of the endpoint that is dialed, and last that of who dials.
+func (p preamble) answer(nonce []byte) proof.Proof {
+	return proof.Of(p.secret, "answer", p.id[:], nonce, []byte(p.to))
+}
+
+func (p preamble) last(nonce []byte) proof.Proof {
+	return proof.Of(p.secret, "last", p.id[:], nonce, []byte(p.to))
+}
 
 const (
 	preambleLen = 40 // without addr
@@ -49,14 +69,15 @@ var errPreamble = errors.New("not the preamble of a connection")
 func (p preamble) append(b []byte) []byte {
 	b = append(b, magic[:]...)
 	b = append(b, version, p.lane, uint8(len(p.addr)), 0)
-	b = append(b, p.secret[:]...)
+	shown := p.shown()
+	b = append(b, shown[:]...)
 	b = append(b, p.id[:]...)
 	return append(b, p.addr...)
 }
 
 // readPreamble reads as far as what it has read is what it must be: a stranger
-// gets no further than the fixed part.
-func readPreamble(r io.Reader, secret [16]byte) (p preamble, err error) {
+// gets no further than the fixed part. own is the address at which it is read.
+func readPreamble(r io.Reader, secret [16]byte, own string) (p preamble, err error) {
 	var b [preambleLen + maxAddr]byte
 	if _, err := io.ReadFull(r, b[:preambleLen]); err != nil {
 		return p, err
@@ -67,11 +88,10 @@ func readPreamble(r io.Reader, secret [16]byte) (p preamble, err error) {
 	if b[4] != version {
 		return p, fmt.Errorf("%w of version %d: it has version %d", errPreamble, version, b[4])
 	}
-	p.lane = b[5]
-	copy(p.secret[:], b[8:])
+	p.lane, p.secret, p.to = b[5], secret, own
 	copy(p.id[:], b[24:])
-	if subtle.ConstantTimeCompare(p.secret[:], secret[:]) == 0 {
-		return p, fmt.Errorf("%w of this job: the secret is another", errPreamble)
+	if !p.shown().Is(b[8:24]) {
+		return p, fmt.Errorf("%w of this job, or not for this endpoint: the secret is another", errPreamble)
 	}
 	addr := b[preambleLen:][:b[6]]
 	if _, err := io.ReadFull(r, addr); err != nil {

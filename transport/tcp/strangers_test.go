@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -46,32 +47,29 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestStrangersAreTurnedAwayAndHoldNobodyUp(t *testing.T) {
 	secret := [16]byte{1, 2, 3}
 	good := preamble{secret: secret, id: id{7}, addr: "tcp:h:1"}
-	with := func(change func(p *preamble)) []byte {
-		p := good
-		change(&p)
-		return p.append(nil)
-	}
-	damaged := func(at int) []byte {
-		b := good.append(nil)
-		b[at] ^= 0x40
-		return b
+	with := func(change func(p *preamble)) func(p preamble) []byte {
+		return func(p preamble) []byte {
+			change(&p)
+			return p.append(nil)
+		}
 	}
 	tests := []struct {
 		name   string
-		writes [][]byte // one for each socket
-		atOnce bool     // before its time is up
+		writes func(good preamble) []byte
+		atOnce bool // before its time is up
 	}{
-		{"silence", [][]byte{nil}, false},
-		{"garbage", [][]byte{[]byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))}, true},
-		{"half a preamble", [][]byte{good.append(nil)[:30]}, false},
-		{"a preamble that lacks its address", [][]byte{good.append(nil)[:preambleLen]}, false},
-		{"another secret", [][]byte{with(func(p *preamble) { p.secret[15]++ })}, true},
-		{"no secret", [][]byte{with(func(p *preamble) { p.secret = [16]byte{} })}, true},
-		{"another version", [][]byte{damaged(4)}, true},
-		{"a third lane", [][]byte{with(func(p *preamble) { p.lane = 2 })}, true},
-		{"an address of another network", [][]byte{with(func(p *preamble) { p.addr = "quic:h:1" })}, true},
-		{"an address with a line end", [][]byte{with(func(p *preamble) { p.addr = "tcp:h\n" })}, true},
-		{"one lane of two", [][]byte{good.append(nil)}, false},
+		{"silence", func(preamble) []byte { return nil }, false},
+		{"garbage", func(preamble) []byte { return []byte(strings.Repeat("GET / HTTP/1.1\r\n", 100)) }, true},
+		{"half a preamble", func(p preamble) []byte { return p.append(nil)[:30] }, false},
+		{"a preamble that lacks its address", func(p preamble) []byte { return p.append(nil)[:preambleLen] }, false},
+		{"another secret", with(func(p *preamble) { p.secret[15]++ }), true},
+		{"no secret", with(func(p *preamble) { p.secret = [16]byte{} }), true},
+		{"what was meant for another endpoint", with(func(p *preamble) { p.to = "tcp:127.0.0.1:1" }), true},
+		{"another version", func(p preamble) []byte { b := p.append(nil); b[4] ^= 0x40; return b }, true},
+		{"a third lane", with(func(p *preamble) { p.lane = 2 }), true},
+		{"an address of another network", with(func(p *preamble) { p.addr = "quic:h:1" }), true},
+		{"an address with a line end", with(func(p *preamble) { p.addr = "tcp:h\n" }), true},
+		{"one lane of two", with(func(*preamble) {}), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,10 +81,9 @@ func TestStrangersAreTurnedAwayAndHoldNobodyUp(t *testing.T) {
 			e := listenHere(t, Options{Secret: secret, Patience: patience})
 			friend := listenHere(t, Options{Secret: secret})
 			start := time.Now()
-			var socks []net.Conn
-			for _, b := range tt.writes {
-				socks = append(socks, knock(t, e, b))
-			}
+			p := good
+			p.to = string(e.Addr())
+			s := knock(t, e, tt.writes(p))
 
 			near, err := friend.Dial(t.Context(), e.Addr())
 			require.NoError(t, err)
@@ -98,13 +95,11 @@ func TestStrangersAreTurnedAwayAndHoldNobodyUp(t *testing.T) {
 			}
 			near.Close()
 
-			for _, s := range socks {
-				s.SetDeadline(time.Now().Add(10 * time.Second))
-				n, err := io.Copy(io.Discard, s)
-				require.False(t, errors.Is(err, context.DeadlineExceeded), "the stranger's socket stays open")
-				require.Zero(t, n, "a stranger was answered")
-			}
-			eventually(t, "the strangers to be counted", func() bool { return e.Strangers() == uint64(len(socks)) })
+			s.SetDeadline(time.Now().Add(10 * time.Second))
+			n, err := io.Copy(io.Discard, s)
+			require.False(t, errors.Is(err, context.DeadlineExceeded), "the stranger's socket stays open")
+			require.Zero(t, n, "a stranger was answered")
+			eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == 1 })
 			ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer stop()
 			_, err = e.Accept(ctx)
@@ -117,9 +112,74 @@ func TestStrangersAreTurnedAwayAndHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// Where an endpoint listened that is no more, anybody may listen: he learns nothing that others accept, and is not taken for it.
+func TestWhoListensInAnothersPlaceIsAStranger(t *testing.T) {
+	secret := [16]byte{1, 2, 3}
+	x, y := listenHere(t, Options{Secret: secret}), listenHere(t, Options{Secret: secret, Patience: 300 * time.Millisecond})
+	rogue, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer rogue.Close()
+	said := make(chan []byte, 2)
+	go func() {
+		for range cap(said) {
+			s, err := rogue.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, preambleLen+len(x.Addr()))
+			io.ReadFull(s, b)
+			s.Write(b[8:][:answerLen]) // as if it were the answer
+			said <- b
+			defer s.Close()
+		}
+	}()
+	_, err = x.Dial(t.Context(), transport.Addr("tcp:"+rogue.Addr().String()))
+	require.ErrorContains(t, err, "no endpoint of this job")
+	for range cap(said) {
+		b := <-said
+		require.NotContains(t, string(b), string(secret[:]))
+		s := knock(t, y, b)
+		s.SetDeadline(time.Now().Add(10 * time.Second))
+		n, err := io.Copy(io.Discard, s)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Zero(t, n, "it was answered")
+	}
+	eventually(t, "both to be counted", func() bool { return y.Strangers() == 2 })
+}
+
+// Who says again what a member has said is asked for more than that.
+func TestWhatWasHeardIsNoConnection(t *testing.T) {
+	for name, then := range map[string]func(s net.Conn, p preamble){
+		"and no more": func(net.Conn, preamble) {},
+		"and what else was heard": func(s net.Conn, p preamble) {
+			old := p.last(make([]byte, nonceLen))
+			s.Write(old[:])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := listenHere(t, Options{Secret: [16]byte{1}, Patience: 300 * time.Millisecond})
+			p := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}
+			var lanes [2]net.Conn
+			for i := range lanes {
+				p.lane = uint8(i)
+				lanes[i] = knock(t, e, p.append(nil))
+			}
+			then(lanes[0], p)
+			for i, want := range []int64{answerLen, 0} {
+				lanes[i].SetDeadline(time.Now().Add(10 * time.Second))
+				n, err := io.Copy(io.Discard, lanes[i])
+				require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "lane %d stays open", i)
+				require.Equal(t, want, n, "in lane %d", i)
+			}
+			require.Empty(t, e.backlog)
+			eventually(t, "its seat to be free", func() bool { return len(e.seats) == 0 })
+		})
+	}
+}
+
 func TestTheSameLaneTwiceIsNoConnection(t *testing.T) {
 	e := listenHere(t, Options{Patience: 100 * time.Millisecond})
-	b := preamble{id: id{7}, addr: "tcp:h:1"}.append(nil)
+	b := preamble{id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}.append(nil)
 	knock(t, e, b)
 	knock(t, e, b)
 	eventually(t, "both to be turned away", func() bool { return e.Strangers() == 2 })
@@ -128,8 +188,8 @@ func TestTheSameLaneTwiceIsNoConnection(t *testing.T) {
 
 func TestACrowdOfSilentStrangersIsBounded(t *testing.T) {
 	const handshakes, crowd = 8, 60
-	good := preamble{id: id{7}, addr: "tcp:h:1"}.append(nil)
 	e := listenHere(t, Options{Handshakes: handshakes, Patience: time.Minute})
+	good := preamble{id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}.append(nil)
 	friend := listenHere(t, Options{})
 	for range crowd {
 		knock(t, e, good[:len(good)-1]) // all that is looked at before there is a goroutine

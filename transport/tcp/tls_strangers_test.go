@@ -49,32 +49,29 @@ func TestStrangersToTLSAreTurnedAway(t *testing.T) {
 		return c
 	}
 	good := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1"}
-	with := func(change func(p *preamble)) []byte {
-		p := good
-		change(&p)
-		return p.append(nil)
-	}
+	bytesOf := func(b []byte) func(preamble) []byte { return func(preamble) []byte { return b } }
+	whole := func(p preamble) []byte { return p.append(nil) }
 	first := hello(t, member())
 	tests := []struct {
 		name   string
 		config *tls.Config // nil: no TLS
-		writes []byte
+		writes func(good preamble) []byte
 		atOnce bool // before its time is up
 	}{
-		{"silence", nil, nil, false},
-		{"garbage", nil, []byte(strings.Repeat("GET / HTTP/1.1\r\n", 100)), true},
-		{"a preamble in clear", nil, good.append(nil), true},
-		{"half a hello", nil, first[:len(first)/2], false},
-		{"a hello and no more", nil, first, false},
-		{"a hello, damaged", nil, append(bytes.Clone(first[:60]), bytes.Repeat([]byte{0xff}, len(first)-60)...), true},
-		{"a handshake without end", nil, endless(), true},
-		{"a key of another job", func() *tls.Config { c := other(); c.VerifyConnection = nil; return c }(), good.append(nil), true},
-		{"no certificate", changed(func(c *tls.Config) { c.Certificates = nil }), good.append(nil), true},
-		{"TLS 1.2", changed(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }), nil, true},
-		{"a member that is silent", member(), nil, false},
-		{"a member with half a preamble", member(), good.append(nil)[:30], false},
-		{"a member with another secret", member(), with(func(p *preamble) { p.secret[15]++ }), true},
-		{"a member with one lane of two", member(), good.append(nil), false},
+		{"silence", nil, bytesOf(nil), false},
+		{"garbage", nil, bytesOf([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))), true},
+		{"a preamble in clear", nil, whole, true},
+		{"half a hello", nil, bytesOf(first[:len(first)/2]), false},
+		{"a hello and no more", nil, bytesOf(first), false},
+		{"a hello, damaged", nil, bytesOf(append(bytes.Clone(first[:60]), bytes.Repeat([]byte{0xff}, len(first)-60)...)), true},
+		{"a handshake without end", nil, bytesOf(endless()), true},
+		{"a key of another job", func() *tls.Config { c := other(); c.VerifyConnection = nil; return c }(), whole, true},
+		{"no certificate", changed(func(c *tls.Config) { c.Certificates = nil }), whole, true},
+		{"TLS 1.2", changed(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }), bytesOf(nil), true},
+		{"a member that is silent", member(), bytesOf(nil), false},
+		{"a member with half a preamble", member(), func(p preamble) []byte { return p.append(nil)[:30] }, false},
+		{"a member with another secret", member(), func(p preamble) []byte { p.secret[15]++; return p.append(nil) }, true},
+		{"a member with one lane of two", member(), whole, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +89,9 @@ func TestStrangersToTLSAreTurnedAway(t *testing.T) {
 				sock = tls.Client(sock, tt.config)
 				sock.(*tls.Conn).Handshake() // the stranger may learn here or later
 			}
-			sock.Write(tt.writes)
+			p := good
+			p.to = string(e.Addr())
+			sock.Write(tt.writes(p))
 
 			near, err := friend.Dial(t.Context(), e.Addr())
 			require.NoError(t, err)
@@ -125,7 +124,7 @@ func TestTheLanesOfTwoMembersAreNoConnection(t *testing.T) {
 	member := members(t)
 	e := listenHere(t, Options{TLS: member(), Patience: 200 * time.Millisecond})
 	for lane := range 2 {
-		forge(t, e, member(), preamble{lane: uint8(lane), id: id{9}, addr: "tcp:h:1"})
+		forge(t, e, member(), preamble{lane: uint8(lane), id: id{9}, addr: "tcp:h:1", to: string(e.Addr())})
 	}
 	eventually(t, "both to be turned away", func() bool { return e.Strangers() == 2 })
 	require.Empty(t, e.backlog)

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"bytes"
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,10 +9,11 @@ import (
 	"strings"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 )
 
 // Version is that of Hello and of the frames.
-const Version = 1
+const Version = 2
 
 var magic = [4]byte{'m', 'p', 'i', 'v'}
 
@@ -26,16 +26,16 @@ var magic = [4]byte{'m', 'p', 'i', 'v'}
 //	 6  length   2        of addr, least significant byte first
 //	 8  length   2        of cert
 //	10  zero     2
-//	12  secret  16
+//	12  proof   16       that the secret is known
 //	28  id      16        random, the same for both lanes
 //	44  addr             of the endpoint that says Hello
 //	    cert
 type Hello struct {
-	Lane   int
-	Secret [16]byte
-	ID     [16]byte
-	Addr   transport.Addr
-	Cert   []byte // DER; empty where the network has shown it already
+	Lane  int
+	Proof proof.Proof
+	ID    [16]byte
+	Addr  transport.Addr
+	Cert  []byte // DER; empty where the network has shown it already
 }
 
 const (
@@ -54,16 +54,16 @@ func (h Hello) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(h.Addr)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(h.Cert)))
 	b = append(b, 0, 0)
-	b = append(b, h.Secret[:]...)
+	b = append(b, h.Proof[:]...)
 	b = append(b, h.ID[:]...)
 	b = append(b, h.Addr...)
 	return append(b, h.Cert...)
 }
 
-// ReadHello reads a Hello of an endpoint of that network which knows the secret.
+// ReadHello reads a Hello of an endpoint of that network which shows that it knows the secret.
 // It reads as far as what it has read is what it must be: a stranger gets no
 // further than the fixed part.
-func ReadHello(r io.Reader, network string, secret [16]byte) (h Hello, err error) {
+func ReadHello(r io.Reader, network string, shown proof.Proof) (h Hello, err error) {
 	var b [helloLen]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return h, err
@@ -75,9 +75,9 @@ func ReadHello(r io.Reader, network string, secret [16]byte) (h Hello, err error
 		return h, fmt.Errorf("%w of version %d: it has version %d", ErrHello, Version, b[4])
 	}
 	h.Lane = int(b[5])
-	copy(h.Secret[:], b[12:])
+	copy(h.Proof[:], b[12:])
 	copy(h.ID[:], b[28:])
-	if subtle.ConstantTimeCompare(h.Secret[:], secret[:]) == 0 {
+	if !shown.Is(h.Proof[:]) {
 		return h, fmt.Errorf("%w of this job: the secret is another", ErrHello)
 	}
 	addr, cert := int(binary.LittleEndian.Uint16(b[6:])), int(binary.LittleEndian.Uint16(b[8:]))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/transporttest"
 )
 
@@ -398,29 +399,29 @@ func FuzzFrames(f *testing.F) {
 
 // FuzzHello: what parses prints the same bytes.
 func FuzzHello(f *testing.F) {
-	f.Add(Hello{Lane: 1, Secret: [16]byte{5}, ID: [16]byte{6}, Addr: "n:127.0.0.1:4711", Cert: []byte{7}}.Append(nil))
+	f.Add(Hello{Lane: 1, Proof: proof.Proof{5}, ID: [16]byte{6}, Addr: "n:127.0.0.1:4711", Cert: []byte{7}}.Append(nil))
 	f.Add(Hello{Addr: "n:"}.Append(nil))
 	f.Add([]byte("mpiv"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var secret [16]byte
+		var shown proof.Proof
 		if len(b) >= 28 {
-			copy(secret[:], b[12:])
+			copy(shown[:], b[12:])
 		}
 		r := bytes.NewReader(b)
-		h, err := ReadHello(r, "n", secret)
+		h, err := ReadHello(r, "n", shown)
 		if err != nil {
 			return
 		}
 		require.Equal(t, b[:len(b)-r.Len()], h.Append(nil))
-		secret[3]++
-		_, err = ReadHello(bytes.NewReader(b), "n", secret)
+		shown[3]++
+		_, err = ReadHello(bytes.NewReader(b), "n", shown)
 		require.ErrorIs(t, err, ErrHello)
 	})
 }
 
 // A stranger gets no further than the fixed part.
 func TestHelloOfAStranger(t *testing.T) {
-	good := Hello{Addr: "n:h", Secret: [16]byte{1}}
+	good := Hello{Addr: "n:h", Proof: proof.Proof{1}}
 	for name, change := range map[string]func(b []byte) []byte{
 		"another secret":          func(b []byte) []byte { b[27] ^= 1; return b },
 		"another version":         func(b []byte) []byte { b[4]++; return b },
@@ -432,9 +433,9 @@ func TestHelloOfAStranger(t *testing.T) {
 		"a line end":              func(b []byte) []byte { b[helloLen+2] = '\n'; return b },
 		"something where zero is": func(b []byte) []byte { b[10] = 1; return b },
 	} {
-		_, err := ReadHello(bytes.NewReader(change(good.Append(nil))), "n", good.Secret)
+		_, err := ReadHello(bytes.NewReader(change(good.Append(nil))), "n", good.Proof)
 		require.ErrorIs(t, err, ErrHello, name)
 	}
-	_, err := ReadHello(bytes.NewReader(good.Append(nil)), "n", good.Secret)
+	_, err := ReadHello(bytes.NewReader(good.Append(nil)), "n", good.Proof)
 	require.NoError(t, err)
 }

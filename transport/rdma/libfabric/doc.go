@@ -9,8 +9,8 @@
 //   - A [Domain] is a process's presence: two reliable endpoints (FI_EP_RDM), one
 //     for each lane with a completion queue, and one address vector.
 //   - A queue pair is a peer in the address vector, and a TCP connection. On this
-//     side channel the two prove that they are of one job (TLS where there is a
-//     configuration, else the secret) and tell each other their fabric
+//     side channel the two prove that they are of one job (that they know the
+//     secret, and TLS where there is a configuration) and tell each other their fabric
 //     addresses; its end means that the peer is gone.
 //   - Messages are sends into receives that were posted before. All queue pairs of
 //     a domain share them; each message names its queue pair, and has a

@@ -4,6 +4,7 @@ package libfabric
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -12,14 +13,27 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/transport"
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
 
 // The handshake. On the side channel: TLS, if there is a configuration; each
 // end's hello. On the fabric: who dialed greets in both lanes, and the other
 // greets back, so that whatever a provider sets up for the first message is
-// there. On the side channel again: ready, from who dialed.
-const ready = 0x06
+// there. On the side channel again: from who dialed, that it is ready, which is a proof
+// for the nonces of both, as a hello may have been heard by others and be said again.
+
+// What a proof on the side channel is for.
+const (
+	dials   = "libfabric dials"
+	accepts = "libfabric accepts"
+	ready   = "libfabric is ready"
+)
+
+// prove is the proof that this end knows the secret, to or of the endpoint with that address.
+func (d *Domain) prove(part string, addr transport.Addr, nonces ...[]byte) proof.Proof {
+	return proof.Of(d.opt.Secret, part, append(nonces, []byte(addr))...)
+}
 
 // connect is the handshake of who dials.
 func (d *Domain) connect(ctx context.Context, sock net.Conn, a transport.Addr) (*QueuePair, error) {
@@ -33,11 +47,11 @@ func (d *Domain) connect(ctx context.Context, sock net.Conn, a transport.Addr) (
 	return d.meet(sock, cert, func(q *QueuePair) error {
 		q.peer = a
 		own := d.hello(q)
-		own.secret = d.opt.Secret
+		own.proof = d.prove(dials, a, own.nonce[:])
 		if _, err := sock.Write(own.append(nil)); err != nil {
 			return err
 		}
-		theirs, err := readHello(sock, [16]byte{})
+		theirs, err := readHello(sock, true, func(nonce []byte) proof.Proof { return d.prove(accepts, a, own.nonce[:], nonce) })
 		if err != nil {
 			return err
 		}
@@ -53,7 +67,8 @@ func (d *Domain) connect(ctx context.Context, sock net.Conn, a transport.Addr) (
 		if err := q.awaitGreeting(ctx); err != nil {
 			return err
 		}
-		_, err = sock.Write([]byte{ready})
+		shown := d.prove(ready, a, own.nonce[:], theirs.nonce[:])
+		_, err = sock.Write(shown[:])
 		return err
 	})
 }
@@ -67,7 +82,7 @@ func (d *Domain) accept(ctx context.Context, sock net.Conn) (*QueuePair, error) 
 			return nil, err
 		}
 	}
-	theirs, err := readHello(sock, d.opt.Secret)
+	theirs, err := readHello(sock, false, func(nonce []byte) proof.Proof { return d.prove(dials, d.Addr(), nonce) })
 	if err != nil {
 		return nil, refuse(sock, err)
 	}
@@ -76,7 +91,9 @@ func (d *Domain) accept(ctx context.Context, sock net.Conn) (*QueuePair, error) 
 		if err := q.learn(theirs); err != nil {
 			return refuse(sock, err)
 		}
-		if _, err := sock.Write(d.hello(q).append(nil)); err != nil {
+		own := d.hello(q)
+		own.proof = d.prove(accepts, d.Addr(), theirs.nonce[:], own.nonce[:])
+		if _, err := sock.Write(own.append(nil)); err != nil {
 			return err
 		}
 		if err := q.awaitGreeting(ctx); err != nil {
@@ -85,7 +102,7 @@ func (d *Domain) accept(ctx context.Context, sock net.Conn) (*QueuePair, error) 
 		if err := q.greet(ctx); err != nil {
 			return err
 		}
-		return q.awaitReady(ctx)
+		return q.awaitReady(ctx, d.prove(ready, d.Addr(), theirs.nonce[:], own.nonce[:]))
 	})
 }
 
@@ -130,6 +147,7 @@ func (d *Domain) hello(q *QueuePair) hello {
 		addr: string(d.Addr()), provider: d.opt.Provider, names: d.names,
 	}
 	h.grants, h.grantsKey = q.grants.where()
+	rand.Read(h.nonce[:])
 	return h
 }
 
@@ -186,14 +204,14 @@ func (q *QueuePair) awaitGreeting(ctx context.Context) error {
 	return q.look(ctx, "wait for "+string(q.peer), func() bool { return q.greeted.Load() == 1<<rdma.Lanes-1 })
 }
 
-// awaitReady makes progress until the peer is ready too.
-func (q *QueuePair) awaitReady(ctx context.Context) error {
+// awaitReady makes progress until the peer is ready too, and has shown that it is who said hello.
+func (q *QueuePair) awaitReady(ctx context.Context, shown proof.Proof) error {
 	done := make(chan error, 1)
 	go func() { // ends when the peer speaks, or the deadline of the handshake comes, or its socket is closed
-		var b [1]byte
+		var b proof.Proof
 		_, err := io.ReadFull(q.sock, b[:])
-		if err == nil && b[0] != ready {
-			err = errHello
+		if err == nil && !shown.Is(b[:]) {
+			err = errSecret
 		}
 		done <- err
 	}()

@@ -26,7 +26,7 @@ func short(t testing.TB) context.Context {
 func TestStrangersAreNeverAccepted(t *testing.T) {
 	o := libfabric.Options{Secret: [16]byte{1}, Patience: 2 * time.Second, Handshakes: 4}
 	e := listen(t, o)
-	for _, say := range []string{"GET / HTTP/1.1\r\n\r\n        ", "mpivofi1" + string(make([]byte, 18))} {
+	for _, say := range []string{"GET / HTTP/1.1\r\nHost: a.example.org:80\r\n\r\n", "mpivofi2" + string(make([]byte, 34))} {
 		c, err := net.Dial("tcp", e.Addr().Local())
 		require.NoError(t, err)
 		defer c.Close()

@@ -2,12 +2,12 @@ package libfabric
 
 import (
 	"bytes"
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"io"
 	"strings"
 
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
 
@@ -15,17 +15,19 @@ import (
 // other:
 //
 //	 0  magic     8
-//	 8  secret   16   of who dialed; zeros in the answer
-//	24  length    2   of what follows
-//	26  pair      4
-//	30  cookie    8
-//	38  grants    8   where the sender's grants are; 0: it has none to show
-//	46  key       8   of the grants
-//	54  texts         each one byte of length and its bytes: why the sender refuses
+//	 8  proof    16   that the secret is known; zeros if the sender refuses
+//	24  nonce    16   random
+//	40  length    2   of what follows
+//	42  pair      4
+//	46  cookie    8
+//	54  grants    8   where the sender's grants are; 0: it has none to show
+//	62  key       8   of the grants
+//	70  texts         each one byte of length and its bytes: why the sender refuses
 //	                  or nothing, its address, its provider, the fabric addresses of
 //	                  its two endpoints
 type hello struct {
-	secret            [16]byte
+	proof             proof.Proof
+	nonce             [16]byte
 	pair              uint32
 	cookie            uint64
 	grants, grantsKey uint64
@@ -36,18 +38,22 @@ type hello struct {
 }
 
 const (
-	helloMagic = "mpivofi1"
-	helloFixed = 26
+	helloMagic = "mpivofi2"
+	helloFixed = 42
 	helloMost  = 2 << 10 // of what follows
 	textMost   = 255
 )
 
-var errHello = errors.New("it does not speak this protocol")
+var (
+	errHello  = errors.New("it does not speak this protocol")
+	errSecret = errors.New("it is not of this job: the secret is another")
+)
 
 func (h hello) append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = append(b, helloMagic...)
-	b = append(b, h.secret[:]...)
+	b = append(b, h.proof[:]...)
+	b = append(b, h.nonce[:]...)
 	at := len(b)
 	b = append(b, 0, 0)
 	b = le.AppendUint32(b, h.pair)
@@ -63,9 +69,9 @@ func (h hello) append(b []byte) []byte {
 	return b
 }
 
-// readHello reads no further than it must: a stranger, who has another secret,
-// gets no further than the fixed part.
-func readHello(r io.Reader, secret [16]byte) (h hello, err error) {
+// readHello reads no further than it must: a stranger gets no further than the fixed part, as what shown gives, the proof
+// for a nonce, is another. In an answer he may refuse, which takes no proof.
+func readHello(r io.Reader, answer bool, shown func(nonce []byte) proof.Proof) (h hello, err error) {
 	var fixed [helloFixed]byte
 	if _, err := io.ReadFull(r, fixed[:]); err != nil {
 		return h, err
@@ -73,11 +79,13 @@ func readHello(r io.Reader, secret [16]byte) (h hello, err error) {
 	if !bytes.HasPrefix(fixed[:], []byte(helloMagic)) {
 		return h, errHello
 	}
-	copy(h.secret[:], fixed[8:])
-	if subtle.ConstantTimeCompare(h.secret[:], secret[:]) == 0 {
-		return h, errors.New("it is not of this job: the secret is another")
+	copy(h.proof[:], fixed[8:])
+	copy(h.nonce[:], fixed[24:])
+	proved := shown(h.nonce[:]).Is(h.proof[:])
+	if !proved && !answer {
+		return h, errSecret
 	}
-	n := int(binary.LittleEndian.Uint16(fixed[24:]))
+	n := int(binary.LittleEndian.Uint16(fixed[40:]))
 	if n > helloMost {
 		return h, errHello
 	}
@@ -85,7 +93,10 @@ func readHello(r io.Reader, secret [16]byte) (h hello, err error) {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return h, err
 	}
-	return h, h.parse(b)
+	if err = h.parse(b); err == nil && !proved && h.refusal == "" {
+		err = errSecret
+	}
+	return h, err
 }
 
 func (h *hello) parse(b []byte) error {

@@ -39,8 +39,8 @@ type Options struct {
 	Listen string
 	// TLS is for the side channel, for both ends of it. Nil means none.
 	TLS *tls.Config
-	// Secret is what both ends must know, also with TLS. Without TLS it travels as
-	// it is.
+	// Secret is what both ends must know, also with TLS. They show that they do, and
+	// do not tell it.
 	Secret [16]byte
 	// Handshakes is how many may be unfinished at a time. When they are so many,
 	// the oldest goes once it has had 100 ms. Zero means 64.

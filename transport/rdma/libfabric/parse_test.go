@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/transport/internal/proof"
 	"github.com/mpiv/mpiv/transport/rdma"
 )
 
@@ -26,17 +27,20 @@ func FuzzFrame(f *testing.F) {
 
 func FuzzHello(f *testing.F) {
 	h := hello{
-		secret: [16]byte{1}, pair: 2, cookie: 3, grants: 4, grantsKey: 5,
+		proof: proof.Proof{1}, nonce: [16]byte{6}, pair: 2, cookie: 3, grants: 4, grantsKey: 5,
 		addr: "ofi:127.0.0.1:1", provider: "shm", names: [rdma.Lanes]string{"a", "b"},
 	}
 	f.Add(h.append(nil))
-	f.Add(hello{secret: h.secret, refusal: "no"}.append(nil))
+	f.Add(hello{refusal: "no"}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		got, err := readHello(r, h.secret)
+		got, err := readHello(r, true, func([]byte) proof.Proof { return h.proof })
 		if err != nil {
 			return
 		}
 		require.Equal(t, b[:len(b)-r.Len()], got.append(nil))
+		require.True(t, got.proof == h.proof || got.refusal != "", "a stranger who does not refuse")
+		_, err = readHello(bytes.NewReader(b), false, func([]byte) proof.Proof { return h.proof })
+		require.Equal(t, got.proof == h.proof, err == nil)
 	})
 }
