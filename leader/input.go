@@ -95,6 +95,7 @@ type Breach struct {
 	Seen     float64
 	Since    time.Time
 	Evidence string // for people
+	Lasts    bool   // it was told before, and readings show it again
 }
 
 // Recovered: from one host to the other is delivered again what was promised, over whichever network.

@@ -82,3 +82,28 @@ func TestHowLongAHostIsStarved(t *testing.T) {
 		})
 	}
 }
+
+// A breach that was forgotten, as no ranks were at one of its ends, counts again when readings show that it lasts.
+func TestABreachThatLastsIsToldAgain(t *testing.T) {
+	x, y, z := topology.Place{Host: "X"}, topology.Place{Host: "Y"}, topology.Place{Host: "Z"}
+	m := New(Config{}, topology.New([]topology.Place{x, y}))
+	for _, h := range []string{"X", "Y", "Z"} {
+		m.Step(start, HostJoined{Host: h, Trusted: true})
+	}
+	m.Step(start, ProcessReady{z})
+	m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1e6}}})
+	b := Breach{Link: Link{From: "X", To: "Y"}, Promised: 1e7, Seen: 1e6}
+	m.Step(start, b)
+	b.Lasts = true
+	m.Step(start, b) // nothing new
+	plans := plansOf(m.Step(start.Add(time.Second), Tick{}))
+	require.Len(t, plans, 1)
+	m.Step(start.Add(time.Second), PlanEnded{plans[0].ID, adapt.Outcome{End: adapt.Finished}})
+	moved := plans[0].Act
+	now := start.Add(time.Minute)
+	m.Step(now, Tick{}) // the breach is over: nothing uses the link
+	m.Step(now, Placed{[]Seat{{moved.Rank, moved.From}}})
+	require.Empty(t, plansOf(m.Step(now.Add(5*time.Second), Tick{})))
+	m.Step(now.Add(5*time.Second), b)
+	require.Len(t, plansOf(m.Step(now.Add(6*time.Second), Tick{})), 1)
+}

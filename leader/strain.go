@@ -58,6 +58,9 @@ func (m *Machine) pressedUntil(h *host) time.Time {
 }
 
 func (m *Machine) breach(in Breach) {
+	if in.Lasts && m.knows(in.Link) {
+		return
+	}
 	if m.host(in.Link.From).joined && m.host(in.Link.To).joined {
 		since := in.Since
 		if since.IsZero() || since.After(m.now) {
@@ -69,6 +72,23 @@ func (m *Machine) breach(in Breach) {
 		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence}
 		delete(m.fine, in.Link)
 	}
+}
+
+// knows tells whether there is nothing new in a breach of a link that lasts: it holds, or another network is tried for it.
+func (m *Machine) knows(l Link) bool {
+	for o := range m.breaches {
+		if o.From == l.From && o.To == l.To {
+			return true
+		}
+	}
+	for _, w := range m.measurements {
+		for _, s := range w.switched {
+			if s.Link.From == l.From && s.Link.To == l.To {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // gather puts the next look off until what else falls is known.

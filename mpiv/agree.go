@@ -168,7 +168,7 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 				return v, c.fail(call.Op, e.from, -1, err)
 			}
 			c.receiveAgree(m, e)
-		case errors.Is(err, ErrProcFailedPending):
+		case errors.Is(err, ErrProcFailed): // also where the sender of a message that was offered died before its body came
 			known := c.box.Engine().Failed()
 			now := known[a.seen.Load():]
 			a.seen.Store(int64(len(known)))

@@ -76,7 +76,8 @@ type rankState struct {
 type Options struct {
 	// Check has costly checks made of the program: buffers that are changed,
 	// or used twice, while a request is pending, requests that are pending at
-	// a SafePoint, and messages that a rank has not received when it finishes.
+	// a SafePoint, state that cannot be saved there, and messages that a rank has not
+	// received when it finishes.
 	Check bool
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/agree"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
 	"github.com/mpiv/mpiv/topology"
@@ -349,7 +350,7 @@ func TestAnySourceUntilAcknowledged(t *testing.T) {
 			if !errors.Is(err, ErrProcFailedPending) {
 				return fmt.Errorf("call %d: error %v, want ErrProcFailedPending", i, err)
 			}
-			if ended := i == 7 || i == 8 || i == 9; errors.Is(err, ErrProcFailed) != ended {
+			if ended := i == 7 || i == 8 || i == 9 || i == 11; errors.Is(err, ErrProcFailed) != ended {
 				return fmt.Errorf("call %d: error %v is ErrProcFailed too: %v, want %v", i, err, !ended, ended)
 			}
 		}
@@ -372,6 +373,29 @@ func TestAnySourceUntilAcknowledged(t *testing.T) {
 		}
 		rs[0].Cancel()
 		rs[0].Wait(ctx)
+		return nil
+	})
+}
+
+// A request that is done is found behind one that a failure has interrupted.
+func TestTestanyFindsTheDone(t *testing.T) {
+	runMortals(t, []int{1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		if c.Rank() == 2 {
+			return w.die(c)
+		}
+		if err := knows(c, 1); err != nil || c.Rank() == 1 {
+			return errors.Join(err, Send(ctx, c, []int{1}, 0, 7))
+		}
+		rs := []Request{Irecv(c, []int{0}, AnySource, 6), Irecv(c, []int{0}, 1, 7)}
+		for !rs[1].r.Finished() {
+			c.box.Engine().Progress()
+		}
+		if i, _, done, err := Testany(rs); i != 1 || !done || err != nil {
+			return fmt.Errorf("Testany gave %d, %v, %w", i, done, err)
+		}
+		if i, _, done, err := Testany(rs); i != 0 || done || !errors.Is(err, ErrProcFailedPending) {
+			return fmt.Errorf("Testany of the other gave %d, %v, %w", i, done, err)
+		}
 		return nil
 	})
 }
@@ -577,6 +601,34 @@ func TestAgree(t *testing.T) {
 		c.AckFailed()
 		if flag, err := c.Agree(ctx, 1); flag != 1 || err != nil {
 			return fmt.Errorf("when all have acknowledged: %x, %v", flag, err)
+		}
+		return nil
+	})
+}
+
+// A message of an agreement that is offered, as its receiver takes no more without a receive, may end with its
+// sender before its body has come. That is a failure like any other.
+func TestAgreeOffered(t *testing.T) {
+	runMortals(t, []int{1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		switch c.Rank() {
+		case 0:
+			for len(c.box.Unreceived()) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			w.fabrics[0].Fence(1) // the body does not come
+			w.told.Go(func() {
+				time.Sleep(20 * time.Millisecond)
+				w.kill(1)
+			})
+		case 1:
+			v := agree.Value{Flag: 3, Failed: agree.NewSet(3), Acked: agree.NewSet(3), Quit: agree.NewSet(3)}
+			m := engine.Match{Context: c.context + survivors, Peer: 0, Check: survivorsCheck}
+			c.box.Isend(m, agree.Message{Kind: agree.Contribute, Accepted: -1, Value: v}.Append(nil, stepsMost), engine.Synchronous)
+			_, err := Recv(ctx, c, []int{0}, 0, 1)
+			return err
+		}
+		if flag, err := c.Agree(ctx, 3); flag != 3 || !errors.Is(err, ErrProcFailed) {
+			return fmt.Errorf("Agree gave %x, %w", flag, err)
 		}
 		return nil
 	})

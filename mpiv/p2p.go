@@ -110,8 +110,8 @@ func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int
 	status, err := r.waitAs(ctx, &callSendrecv)
 	if err != nil && errors.Is(err, ErrProcFailedPending) {
 		r.Cancel()
-		if s, late := r.waitAs(context.Background(), &callSendrecv); !errors.Is(late, ErrCancelled) {
-			status, err = s, late
+		if status, err = r.waitAs(context.Background(), &callSendrecv); errors.Is(err, ErrCancelled) {
+			err = c.fail(callSendrecv.Op, from, recvTag, engine.ErrAnyFailed)
 		}
 	}
 	return status, errors.Join(sendErr, ignoreCancelled(err, sendErr))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/trace"
 )
@@ -24,8 +25,9 @@ func request[R Waitable](r *R) *Request {
 	panic("a Waitable is a Request or a *Persistent")
 }
 
-// Waitall waits for all of rs. Where statuses is not nil it has the length of
-// rs, or ErrCount ends the call at once, and gets their Statuses. The error joins those of all that failed.
+// Waitall waits for all of rs. Where statuses is not nil it is as long as rs at
+// least, or ErrCount ends the call at once, and gets their Statuses. The error joins
+// those of all that failed.
 //
 // Requests that never began, for their arguments were wrong, end it at once;
 // the others may then wait for what never comes, and stay under way.
@@ -71,7 +73,7 @@ func room[R Waitable](op string, rs []R, statuses []Status) error {
 			return c.fail(op, -1, -1, err)
 		}
 	}
-	return err
+	return &RankError{Op: op, Rank: -1, Peer: -1, Tag: -1, Where: callsite.Here(), Err: err} // all are zero: there is no Comm
 }
 
 // Testall is Waitall if all of rs are done; otherwise it is false and changes
@@ -176,7 +178,7 @@ func waitanyFree[R Waitable](ctx context.Context, call *engine.Call, rs []R) (in
 // is true, with the index -1.
 func Testany[R Waitable](rs []R) (int, Status, bool, error) {
 	progress(rs)
-	zero := true
+	zero, at, raised := true, -1, error(nil)
 	for i := range rs {
 		r := request(&rs[i])
 		if *r == (Request{}) {
@@ -187,16 +189,19 @@ func Testany[R Waitable](rs []R) (int, Status, bool, error) {
 			s, err := r.waitAs(context.Background(), &engine.Call{Op: "Testany"})
 			return i, s, true, err
 		}
-		if err := r.raised("Testany"); err != nil {
-			return i, Status{}, false, err
+		if raised == nil { // another may be done
+			at, raised = i, r.raised("Testany")
 		}
+	}
+	if raised != nil {
+		return at, Status{}, false, raised
 	}
 	return -1, Status{Source: AnySource, Tag: AnyTag}, zero, nil
 }
 
 // Waitsome waits until at least one of rs is done, and ends all that are. The
 // indexes are those of the ended, none if all were zero; statuses, where not
-// nil, has the length of rs and gets their Statuses from its start.
+// nil, is as long as rs at least and gets their Statuses from its start.
 func Waitsome[R Waitable](ctx context.Context, rs []R, statuses []Status) ([]int, error) {
 	if err := room(callWaitsome.Op, rs, statuses); err != nil {
 		return nil, err

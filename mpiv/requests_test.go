@@ -18,7 +18,7 @@ func TestStatusesAreAsManyAsRequests(t *testing.T) {
 		_, testall := mpiv.Testall(rs, little)
 		_, waitsome := mpiv.Waitsome(ctx, rs, little)
 		_, testsome := mpiv.Testsome(rs, little)
-		for _, err := range []error{mpiv.Waitall(ctx, rs, little), testall, waitsome, testsome} {
+		for _, err := range []error{mpiv.Waitall(ctx, rs, little), testall, waitsome, testsome, mpiv.Waitall(ctx, make([]mpiv.Request, 2), little)} {
 			var said *mpiv.RankError
 			require.ErrorAs(t, err, &said)
 			require.ErrorIs(t, err, mpiv.ErrCount)

@@ -48,8 +48,9 @@ func (c *Comm) State() *State {
 }
 
 // Protect adds the variable that ptr points to, under a name that is its own: with
-// all that it refers to it goes where the rank goes. What cannot travel is said by
-// Restore. [migrate] says what can.
+// all that it refers to it goes where the rank goes. A type that cannot travel is said by
+// Restore; a value that cannot, and memory that is shared ([migrate.ErrShared]), by the
+// SafePoint that saves it, and with Options.Check by each. [migrate] says what can.
 func (s *State) Protect(name string, ptr any) {
 	if s.restored.Load() {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: %q is protected after Restore (%s)", ErrState, name, callsite.Here()))
@@ -113,7 +114,8 @@ func (s *State) First() bool { return s.first }
 func (s *State) Due() bool { return s.c.state.life != nil && s.c.state.life.Due() }
 
 // SafePoint is where the rank may be saved or moved. No request of the rank may be
-// pending, and each Message that a probe took must have been received. Mostly it does
+// pending, no Bsend be under way (BufferDetach waits for them), and each Message that a
+// probe took must have been received. Mostly it does
 // nothing, in a few nanoseconds; when the state is saved, it takes as long as copying what
 // was written to since the last time does: whole pages, of slices of 1 MiB or more; all of
 // the rest. ErrMoved: return it from run, which has begun in another process by then.
@@ -133,9 +135,21 @@ func (s *State) SafePoint(ctx context.Context) error {
 		return s.fail("SafePoint", err)
 	}
 	if !due || agreeing { // then a later one does what is due
-		return nil
+		return s.check()
 	}
 	return s.safePoint(ctx, rs.life)
+}
+
+// check lays the state out for nothing, if that is asked for: what cannot be saved is said
+// before the rank has to be, which may be much later, or when somebody moves it.
+func (s *State) check() error {
+	if !s.c.state.options.Check {
+		return nil
+	}
+	if _, err := s.vars.Image(); err != nil {
+		return s.fail("SafePoint", err)
+	}
+	return nil
 }
 
 // wrong tells what the program has done that it must not before a safe point. agreeing:

@@ -2,6 +2,7 @@ package mpiv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/agree"
 	"github.com/mpiv/mpiv/internal/process"
+	"github.com/mpiv/mpiv/migrate"
 )
 
 func TestWrongUsesOfAState(t *testing.T) {
@@ -310,4 +312,19 @@ func TestWhoSendsWithoutRestoreIsBarred(t *testing.T) {
 	}
 	t.Run("without Restore", func(t *testing.T) { restores(t, false) })
 	t.Run("with it", func(t *testing.T) { restores(t, true) })
+}
+
+// Shared memory is found at the first safe point, and not when the rank is moved some day.
+func TestCheckedSafePointsLayTheStateOut(t *testing.T) {
+	for _, check := range []bool{false, true} {
+		var grid struct{ Cells [4]int }
+		err := Run(t.Context(), 1, Options{Check: check}, func(ctx context.Context, world *Comm) error {
+			state := world.State()
+			state.Protect("grid", &grid)
+			state.Protect("cells", &grid.Cells)
+			require.NoError(t, state.Restore(ctx))
+			return state.SafePoint(ctx)
+		})
+		require.Equal(t, check, errors.Is(err, migrate.ErrShared), "%v", err)
+	}
 }

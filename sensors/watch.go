@@ -58,6 +58,7 @@ func (o WatchOptions) withDefaults() WatchOptions {
 const (
 	breachAlarm = 10                     // the sum that means breach
 	breachLeast = 650 * time.Millisecond // of a link's time, whatever it does in it
+	lowGap      = time.Second            // without readings, after which it is to be seen anew that a breach lasts
 	backAlarm   = 8                      // of the sums that mean recovery and a better link
 	backLeast   = time.Second
 	raiseLeast  = 3 * time.Second
@@ -128,7 +129,9 @@ type watched struct {
 	recentAt  time.Time
 	delivered int // readings in which something arrived, up to learnReadings
 	broken    bool
-	hung      bool // broken, and nothing has arrived since
+	hung      bool          // broken, and nothing has arrived since
+	low       time.Duration // broken: for so long in a row the path was the limit, and less than tolerated
+	lowAt     time.Time
 	breach    Breach
 	breaches  int
 }
@@ -247,6 +250,16 @@ func (w *Watch) Observe(r Reading) (Breach, bool) {
 		w.note(r.At, Held, k, l.breach.String())
 	}
 	if !changed || w.o.Mode != Enforce {
+		return Breach{}, false
+	}
+	return l.breach, true
+}
+
+// Lasts returns the breach of the link of a reading that was observed, if it has begun before and readings have shown
+// for as long as it takes to see one that it lasts: for who has forgotten it while nothing used the link.
+func (w *Watch) Lasts(r Reading) (Breach, bool) {
+	l := w.links[key{r.Link, r.Size}]
+	if l == nil || !l.broken || l.low < breachLeast || w.o.Mode != Enforce {
 		return Breach{}, false
 	}
 	return l.breach, true
@@ -405,6 +418,12 @@ func (l *watched) judge(r Reading, least, others float64) bool {
 		l.breaches++
 		l.update(r, d)
 		return true
+	}
+	if r.At.Sub(l.lowAt) > lowGap || short <= 0 {
+		l.low = 0
+	}
+	if l.lowAt = r.At; short > 0 {
+		l.low += r.Busy
 	}
 	l.breach.At = r.At
 	l.hung = l.hung && (r.Bytes == 0 || !r.Limited)

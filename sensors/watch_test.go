@@ -495,3 +495,21 @@ func broken(w *Watch) (all []Breach) {
 	slices.SortFunc(all, func(a, b Breach) int { return cmp.Or(a.Link.compare(b.Link), cmp.Compare(a.Size, b.Size)) })
 	return all
 }
+
+// That a breach lasts is to be seen anew when nothing has used the link for a while.
+func TestABreachLasts(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce, Thresholds: []Threshold{{From: "X", To: "Y", AnySize: true, Rate: 8e6}}})
+	lasts := func() bool { _, ok := f.watch.Lasts(over(there, 1e6)); return ok }
+	f.each(20, over(there, 1e6))
+	require.Len(t, f.began, 1)
+	require.True(t, lasts())
+	f.now = f.now.Add(20 * time.Second)
+	f.each(1, over(there, 1e6))
+	require.False(t, lasts(), "one reading shows nothing")
+	f.each(9, over(there, 1e6))
+	require.True(t, lasts())
+	f.each(2, over(there, 2e7))
+	require.False(t, lasts(), "it does better")
+	require.Len(t, f.began, 1)
+	require.Empty(t, f.ended)
+}

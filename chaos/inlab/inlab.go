@@ -71,8 +71,9 @@ func Find() (*Lab, error) {
 
 // parseLinks reads what a lab shows of itself.
 func parseLinks(shown string) (all []link) {
-	for line := range strings.Lines(shown) {
-		if f := strings.Fields(line); len(f) >= 4 && f[0] != "HOST" && f[0] != "partition:" {
+	_, lines, _ := strings.Cut(shown, "\n") // behind the heads of columns: a host may be called HOST
+	for line := range strings.Lines(lines) {
+		if f := strings.Fields(line); len(f) >= 4 && f[0] != "partition:" {
 			all = append(all, link{host: f[0], network: f[1], rate: f[3]})
 		}
 	}

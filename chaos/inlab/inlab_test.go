@@ -49,6 +49,14 @@ func TestWhatTheLabIsAsked(t *testing.T) {
 	}
 }
 
+// A host may be called as the column of hosts is.
+func TestAHostCalledHOST(t *testing.T) {
+	l := lab.ForTest(t, lab.Options{Hosts: []lab.Host{{Name: "HOST"}}, Networks: []lab.Network{{Name: "lan"}}})
+	shown, err := lab.Control(l.Path(), "show")
+	require.NoError(t, err)
+	require.Equal(t, []link{{host: "HOST", network: "lan", rate: "0"}}, parseLinks(shown))
+}
+
 func TestWithoutALab(t *testing.T) {
 	t.Setenv(lab.Variable, "")
 	_, err := Find()

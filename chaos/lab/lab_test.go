@@ -227,6 +227,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		{lab.Options{Hosts: []lab.Host{{Name: "X"}, {Name: "X"}}}, "host X is there twice"},
 		{lab.Options{Hosts: []lab.Host{{Name: "X", Networks: []string{"wan"}}}}, "on network wan, which the lab does not have"},
 		{lab.Options{Hosts: []lab.Host{{Name: "X", Networks: []string{"lan", "lan"}}}}, "on network lan twice"},
+		{lab.Options{Networks: []lab.Network{{Name: "lan"}, {Name: "home", Behind: "lan"}, {Name: "away", Behind: "lan"}}, Hosts: []lab.Host{{Name: "X", Networks: []string{"home", "away"}}}},
+			"host X is on the private networks home and away: it has one way out"},
 		{lab.Options{Networks: []lab.Network{{Name: "lo"}}}, "the kernel uses this name"},
 		{lab.Options{Networks: []lab.Network{{Name: "lan"}, {Name: "lan"}}}, "network lan is there twice"},
 		{lab.Options{Networks: []lab.Network{{Name: "a-name-that-is-too-long"}}}, "a name is 1 to 15"},

@@ -135,6 +135,7 @@ func (o Options) check() error {
 			return fmt.Errorf("host %s has the name of a router", h.Name)
 		}
 		on := map[string]bool{}
+		hidden := ""
 		for _, name := range h.Networks {
 			if o.network(name) == nil {
 				return fmt.Errorf("host %s is on network %s, which the lab does not have", h.Name, name)
@@ -143,6 +144,13 @@ func (o Options) check() error {
 				return fmt.Errorf("host %s is on network %s twice", h.Name, name)
 			}
 			on[name] = true
+			if o.network(name).Behind == "" {
+				continue
+			}
+			if hidden != "" {
+				return fmt.Errorf("host %s is on the private networks %s and %s: it has one way out, so leave out one of them", h.Name, hidden, name)
+			}
+			hidden = name
 		}
 	}
 	return nil

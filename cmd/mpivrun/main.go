@@ -34,6 +34,8 @@ func command(args []string, stdout, stderr *os.File) int {
 		if all := formsOf(word); all != nil && asksForHelp(args[1:]) {
 			printForms(stdout, all)
 			return 0
+		} else if all != nil && slices.Contains(args[1:], "") { // it would be taken for no word: abort "$JOB" is not abort
+			return report(stderr, usage("mpivrun %s: one of the words is empty; is it a variable that is not set?", word))
 		}
 	}
 	switch word {

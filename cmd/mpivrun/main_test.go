@@ -123,6 +123,8 @@ func TestCommandLines(t *testing.T) {
 		{"help, misspelt", []string{"--hlep"}, 2, "", "did you mean --help?"},
 		{"no job to explain", []string{"explain"}, 1, "", "mpivrun: no job of yours is running on this host\n"},
 		{"a job that is not there", []string{"abort", "x"}, 1, "", "no job of yours"},
+		{"a job whose name is empty", []string{"abort", ""}, 2, "", "mpivrun abort: one of the words is empty"},
+		{"a host whose name is empty", []string{"drain", "", "x"}, 2, "", "mpivrun drain: one of the words is empty"},
 		{"two jobs at once", []string{"explain", "x", "y"}, 2, "", "takes one job"},
 		{"no jobs", []string{"ps"}, 0, "JOB  RANKS", ""},
 		{"no jobs, for a program", []string{"ps", "--json"}, 0, "[]\n", ""},

@@ -108,7 +108,7 @@ func TestParseRunRefuses(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for text, want := range map[string]int{"1": 1, "100B": 100, "4k": 0, "4K": 4096, "4KiB": 4096, "4kB": 4000, "1.5MiB": 3 << 19, "2G": 2 << 30, "": 0, "-1": 0, "MiB": 0, "0x10": 0, "9999999G": 0} {
+	for text, want := range map[string]int{"1": 1, "100B": 100, "4k": 0, "4K": 4096, "4KiB": 4096, "4kB": 4000, "1.5MiB": 3 << 19, "2G": 2 << 30, "1TiB": 1 << 40, "": 0, "-1": 0, "MiB": 0, "0x10": 0, "9999999G": 0} {
 		got, err := size(text)
 		if want == 0 {
 			require.Error(t, err, text)

@@ -77,11 +77,11 @@ func doing(p *events.Process, rank int) string {
 	case k == nil:
 		return ""
 	case k.Op == "":
-		return k.State
+		return printable(k.State)
 	}
-	text := "in " + k.Op
+	text := "in " + printable(k.Op)
 	if k.Where != "" {
-		text += " (" + k.Where + ")"
+		text += " (" + printable(k.Where) + ")"
 	}
 	if k.Waits > 0 {
 		text += " for " + span(time.Duration(k.Waits))
@@ -123,7 +123,7 @@ func psJobs(w io.Writer, all []jobStatus) error {
 			}
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%v\t%d\t%s\n", s.Name, s.Ranks, livingText(len(s.Processes), ended), s.State,
-			time.Since(s.Since).Round(time.Second), s.PID, s.Program)
+			time.Since(s.Since).Round(time.Second), s.PID, printable(s.Program))
 	}
 	return t.Flush()
 }

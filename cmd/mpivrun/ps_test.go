@@ -64,6 +64,16 @@ func TestPsCountsProcessesThatLive(t *testing.T) {
 	require.Regexp(t, `(?m)^b\.example\.org +\S+ +\d+ +0, 1 ended `, strings.Join(v.hosts(withSpares()), "\n"))
 }
 
+// A program's words may be anything; a job is one line, of which a terminal obeys nothing.
+func TestPsIsALineForAJob(t *testing.T) {
+	var b strings.Builder
+	j := statusOf(halo(2), false)
+	j.Program = "evil\x1b[31m\n\tx"
+	require.NoError(t, psJobs(&b, []jobStatus{j}))
+	require.Equal(t, 2, strings.Count(b.String(), "\n"), "%q", b.String())
+	require.NotContains(t, b.String(), "\x1b")
+}
+
 func TestLinksOfProcessesWithoutRanks(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, psLinks(&b, vacated(), nil))

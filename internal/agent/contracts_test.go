@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -280,4 +281,28 @@ func TestContractsFileStaysWhatItWas(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
 	require.Equal(t, []string{file}, names)
+}
+
+// Jobs that end at the same time do not take each other's promises away.
+func TestContractsOfJobsThatEndAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "contracts")
+	const jobs = 20
+	var all sync.WaitGroup
+	for i := range jobs {
+		p := sensors.Promise{Link: sensors.Link{From: "a", To: fmt.Sprint(i)}, Rate: 1e6, Best: 1e6, Spread: 0.1}
+		w, err := sensors.NewWatch(sensors.WatchOptions{Mode: sensors.Learn, Contract: sensors.Contract{Promises: []sensors.Promise{p}}})
+		require.NoError(t, err)
+		all.Go(func() { (&Agent{job: Job{ContractsFile: file}, contracts: w}).storeContracts() })
+	}
+	all.Wait()
+	c, err := loadContracts(file)
+	require.NoError(t, err)
+	require.Len(t, c.Promises, jobs)
+}
+
+func TestContractsFileInNoDirectory(t *testing.T) {
+	j, _, _, _ := trickling(t, "")
+	j.ContractsFile = filepath.Join(t.TempDir(), "none", "file")
+	_, err := Start(j)
+	require.ErrorContains(t, err, "--contracts-file: stat ")
 }

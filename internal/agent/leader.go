@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -114,6 +115,9 @@ func (a *Agent) prepareContracts() error {
 		return err
 	}
 	if a.job.ContractsFile != "" {
+		if _, err := os.Stat(filepath.Dir(a.job.ContractsFile)); err != nil { // or what is learned would be lost at the end
+			return fmt.Errorf("--contracts-file: %w", err)
+		}
 		if o.Contract, err = loadContracts(a.job.ContractsFile); err != nil {
 			return fmt.Errorf("--contracts-file %w", err)
 		}
@@ -147,6 +151,7 @@ func (a *Agent) storeContracts() {
 	if a.contracts == nil || a.job.ContractsFile == "" {
 		return
 	}
+	defer lockBeside(a.job.ContractsFile)()
 	var stored sensors.Contract
 	if st, err := os.Stat(a.job.ContractsFile); err == nil && st.Mode().IsRegular() {
 		if stored, err = loadContracts(a.job.ContractsFile); err != nil {
@@ -157,6 +162,25 @@ func (a *Agent) storeContracts() {
 	if err != nil {
 		a.warn("--contracts-file %s: %v", a.job.ContractsFile, err)
 	}
+}
+
+// lockBeside keeps other jobs from writing files of the same directory, until it is called back: what another stores
+// between our reading and writing would be lost. Where there are no locks, or one who has it hangs, it goes on without.
+func lockBeside(file string) (unlock func()) {
+	if leads, err := filepath.EvalSymlinks(file); err == nil {
+		file = leads
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return func() {}
+	}
+	const patience = 2 * time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+			break
+		}
+	}
+	return func() { dir.Close() }
 }
 
 func (p *process) place() topology.Place { return topology.Place{Host: p.host.name, Slot: p.slot} }

@@ -347,6 +347,9 @@ func (a *Agent) watchLinks(now time.Time) {
 		case promised > 0 && r.Limited && r.Busy > 0 && float64(r.Bytes)/r.Busy.Seconds() > fineEnough*promised:
 			a.tellPolicy(leader.Fine{Link: l, Seen: float64(r.Bytes) / r.Busy.Seconds()})
 		}
+		if b, lasts := pol.watch.Lasts(r); lasts && !changed { // the policy forgets it when no ranks are there, or other sizes do well
+			a.tellPolicy(leader.Breach{Link: l, Promised: b.Promised, Seen: b.Seen, Since: b.Since, Evidence: b.String(), Lasts: true})
+		}
 	}
 	clear(pol.links)
 	broken.end()

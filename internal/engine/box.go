@@ -571,7 +571,7 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 	if err != nil && o.cancel() {
 		b.free(o)
 		if errors.Is(err, ErrProcFailedPending) {
-			err = errAnyFailed
+			err = ErrAnyFailed
 		}
 		return Status{}, nil, err
 	}

@@ -21,8 +21,8 @@ var (
 	ErrRevoked           = errors.New("communicator was revoked")
 )
 
-// errAnyFailed is ErrProcFailedPending of a call that has no request to wait for again.
-var errAnyFailed = fmt.Errorf("%w: %w", ErrProcFailed, ErrProcFailedPending)
+// ErrAnyFailed is ErrProcFailedPending of a call that has no request to wait for again.
+var ErrAnyFailed = fmt.Errorf("%w: %w", ErrProcFailed, ErrProcFailedPending)
 
 // A Witness is told what goes wrong with the peers of a rank.
 type Witness interface {
@@ -182,7 +182,7 @@ func (b *Box) Refuses(m Match) error {
 	err, w := b.refusesLocked(m.Context, m.Peer), b.witness
 	b.mu.Unlock()
 	if err == nil && m.Peer == AnySource && w != nil && w.Unacknowledged(m.Context) {
-		err = errAnyFailed
+		err = ErrAnyFailed
 	}
 	return err
 }
@@ -217,7 +217,7 @@ func (r Request) unlessRaised(c *Call, s Status, err error) (Status, error) {
 	}
 	r.Cancel()
 	if s, err = r.Wait(untilDone, c); err != nil && errors.Is(err, ErrCancelled) {
-		err = errAnyFailed
+		err = ErrAnyFailed
 	}
 	return s, err
 }

@@ -3,6 +3,7 @@ package metrics
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -118,6 +119,41 @@ func TestServer(t *testing.T) {
 	slow.SetDeadline(time.Now().Add(headerTime + 20*time.Second))
 	_, err = io.ReadAll(slow)
 	require.NoError(t, err, "the server ends it")
+}
+
+// Those who hold connections, with a request now and then or without any, keep no scrape out, and are few.
+func TestWhoHoldsConnectionsKeepsNoScrapeOut(t *testing.T) {
+	s, err := Serve("127.0.0.1:0", "job", "host", NewCollector(all))
+	require.NoError(t, err)
+	defer s.Close()
+	var held []net.Conn
+	for i := range 3 * connections {
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		if i%2 == 0 {
+			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			c.SetReadDeadline(time.Now().Add(10 * time.Second)) // those before are not waited for
+			_, err := bufio.NewReader(c).ReadString('\n')
+			require.NoError(t, err)
+		}
+		held = append(held, c)
+	}
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get("http://" + s.Addr().String() + "/metrics")
+	require.NoError(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "mpiv_job_ranks")
+	open := 0
+	for _, c := range held {
+		c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	require.LessOrEqual(t, open, connections)
 }
 
 func TestTargets(t *testing.T) {

@@ -1,11 +1,13 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of what those who scrape, or claim to, may cost.
@@ -35,6 +36,8 @@ type Server struct {
 
 	mu     sync.RWMutex // held for reading while something is collected
 	closed bool
+
+	guests guests
 }
 
 // Serve listens on addr, "host:port", and serves what c collects with the labels of
@@ -57,12 +60,13 @@ func Serve(addr, job, host string, c *Collector) (*Server, error) {
 		fmt.Fprintf(w, "mpiv job %s, host %s: see /metrics\n", job, host)
 	})
 	s.http = http.Server{
-		Handler: mux, MaxHeaderBytes: headerBytes, ErrorLog: log.New(nowhere{}, "", 0),
+		Handler: s.guests.serving(mux), ConnContext: s.guests.come, ConnState: s.guests.leave,
+		MaxHeaderBytes: headerBytes, ErrorLog: log.New(nowhere{}, "", 0),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: answerTime + time.Second, IdleTimeout: idleTime,
 	}
 	go func() {
 		defer close(s.done)
-		s.http.Serve(netutil.LimitListener(l, connections))
+		s.http.Serve(l)
 	}()
 	return s, nil
 }
@@ -90,6 +94,62 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+}
+
+// guests are the connections, the one first that has been answered, or has come, the longest ago. One too many, and the first
+// goes that is not being answered, so that those who are silent keep no scrape out.
+type guests struct {
+	mu  sync.Mutex
+	all []*guest
+}
+
+type guest struct {
+	conn     net.Conn
+	answered bool // at the moment; guarded by guests.mu
+}
+
+type guestKey struct{}
+
+// come is http.Server.ConnContext.
+func (g *guests) come(ctx context.Context, c net.Conn) context.Context {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := &guest{conn: c}
+	g.all = append(g.all, x)
+	if len(g.all) > connections {
+		i := slices.IndexFunc(g.all, func(x *guest) bool { return !x.answered })
+		g.all[i].conn.Close() // there is x, at least
+		g.all = slices.Delete(g.all, i, i+1)
+	}
+	return context.WithValue(ctx, guestKey{}, x)
+}
+
+// leave is http.Server.ConnState.
+func (g *guests) leave(c net.Conn, state http.ConnState) {
+	if state == http.StateClosed {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.all = slices.DeleteFunc(g.all, func(x *guest) bool { return x.conn == c })
+	}
+}
+
+// serving is h for guests.
+func (g *guests) serving(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := r.Context().Value(guestKey{}).(*guest)
+		g.mu.Lock()
+		x.answered = true
+		g.mu.Unlock()
+		defer func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			x.answered = false
+			if i := slices.Index(g.all, x); i >= 0 {
+				g.all = append(slices.Delete(g.all, i, i+1), x)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // nowhere takes what net/http has to say of strangers.

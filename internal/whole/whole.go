@@ -15,6 +15,11 @@ import (
 func Write(path string, perm fs.FileMode, write func(f *os.File) error) error {
 	if leads, err := filepath.EvalSymlinks(path); err == nil {
 		path = leads
+	} else if leads, err := os.Readlink(path); err == nil { // to what is not there yet
+		if !filepath.IsAbs(leads) {
+			leads = filepath.Join(filepath.Dir(path), leads)
+		}
+		path = leads
 	}
 	old, was := os.Stat(path)
 	if was == nil && !old.Mode().IsRegular() {

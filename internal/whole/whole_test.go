@@ -58,6 +58,13 @@ func TestWrite(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "three", string(got))
 
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, Write(link, 0o666, text("four")))
+	require.Equal(t, fs.ModeSymlink, mode(t, link).Type(), "though it led nowhere")
+	got, err = os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "four", string(got))
+
 	require.ErrorIs(t, Write(filepath.Join(dir, "none", "file"), 0o666, text("")), fs.ErrNotExist)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
