@@ -165,8 +165,9 @@ type LeadingFrom struct {
 // Drain: the operator wants all ranks moved off a host, and it used no more. Ref, here and below, comes
 // back in the record.
 type Drain struct {
-	Host string
-	Ref  string
+	Host     string
+	Ref      string
+	Accepted bool // by an earlier leader: it waits for room, if there is none
 }
 
 // Cordon: move nothing to a host.

@@ -64,7 +64,7 @@ func (m *Machine) RefusesDrain(host string) string {
 func (m *Machine) drainHost(in Drain) {
 	seen := fmt.Sprintf("the operator drains %s", in.Host)
 	h, why := m.hosts[in.Host], m.RefusesDrain(in.Host)
-	if why != "" {
+	if why != "" && !(in.Accepted && h != nil && h.joined && h.draining == nil) {
 		m.answer(in.Ref, "refused", why, seen)
 		return
 	}

@@ -144,3 +144,16 @@ func TestAnEmptyHostIsDrainedTwice(t *testing.T) {
 		}
 	}
 }
+
+// A drain that was accepted outlives who leads: where spares are short when another takes over, it waits for them.
+func TestADrainOfBeforeWaitsForRoom(t *testing.T) {
+	m := New(Config{Level: Crashes}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
+	for _, h := range []string{"X", "Y"} {
+		m.Step(start, HostJoined{Host: h, Trusted: true})
+	}
+	acts := m.Step(start, Drain{Host: "Y", Accepted: true})
+	require.Equal(t, "rank 1 waits: no other host that is well has room", acts[0].(Tell).Record.Why)
+	require.False(t, m.Takes("Y"))
+	require.Len(t, plansOf(m.Step(start, ProcessReady{topology.Place{Host: "X", Slot: 1}})), 1)
+	require.Contains(t, m.Step(start, Drain{Host: "Q", Accepted: true})[0].(Tell).Record.Why, "there is no host Q")
+}

@@ -252,7 +252,7 @@ func (p *player) command(w []string) {
 	case "stays":
 		p.step(Stays{})
 	case "drain":
-		p.step(Drain{arg(1), "op"})
+		p.step(Drain{Host: arg(1), Ref: "op"})
 	case "cordon":
 		p.step(Cordon{arg(1), "op"})
 	case "uncordon":

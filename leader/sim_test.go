@@ -265,7 +265,7 @@ func (w *world) fault() {
 		}
 	case 11:
 		w.drained[h] = true
-		w.true(Drain{h, "op"})
+		w.true(Drain{Host: h, Ref: "op"})
 		w.after(30*time.Second, Uncordon{h, "op"})
 	case 12:
 		w.true(StateSize{Rank: r, Bytes: 1e6 * float64(w.rng.IntN(200)), Taken: w.now, Copies: []string{w.at[r].Host, o}})

@@ -69,6 +69,7 @@ type witness struct {
 
 	mu    sync.Mutex // guards what follows; nothing else is locked while it is held
 	comms map[uint32]*Comm
+	freed []*Comm // of those, what receives from any source are under way on: they are to hear of failures
 }
 
 // A health is what a Comm knows of that.
@@ -98,8 +99,19 @@ func (w *witness) has(c *Comm) {
 // leaves takes that c was freed.
 func (w *witness) leaves(c *Comm) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.comms, c.context)
+	all := append(w.freed, c)
+	w.freed = nil
+	w.mu.Unlock()
+	over := slices.DeleteFunc(slices.Clone(all), func(c *Comm) bool { return w.box.AwaitsAny(c.context) })
+	w.mu.Lock()
+	for _, c := range over {
+		delete(w.comms, c.context)
+	}
+	w.freed = append(w.freed, slices.DeleteFunc(all, func(c *Comm) bool { return w.comms[c.context] == nil })...)
+	w.mu.Unlock()
+	if !c.passed.Swap(true) {
+		w.box.Leave(c.context, c.members())
+	}
 }
 
 func (w *witness) comm(base uint32) *Comm {

@@ -400,6 +400,49 @@ func TestTestanyFindsTheDone(t *testing.T) {
 	})
 }
 
+// A receive from any source is interrupted, too, where its Comm was freed meanwhile.
+func TestAnySourceOnAFreedComm(t *testing.T) {
+	runMortals(t, []int{1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		d, err := Dup(ctx, c)
+		if err != nil {
+			return err
+		}
+		switch c.Rank() {
+		case 1:
+			if err := Send(ctx, c, []int{0}, 2, 1); err != nil {
+				return err
+			}
+			_, err = c.Shrink(ctx)
+			return err
+		case 2:
+			for r := range 2 {
+				if _, err := Recv(ctx, c, []int{0}, r, 1); err != nil {
+					return err
+				}
+			}
+			return w.die(c)
+		}
+		r := Irecv(d, []int{0}, AnySource, 6)
+		if err := errors.Join(d.Free(), Send(ctx, c, []int{0}, 2, 1)); err != nil {
+			return err
+		}
+		if _, err := r.Wait(ctx); !errors.Is(err, ErrProcFailedPending) {
+			return fmt.Errorf("error %w, want ErrProcFailedPending", err)
+		}
+		r.Cancel()
+		if _, err := r.Wait(ctx); !errors.Is(err, ErrCancelled) {
+			return fmt.Errorf("error %w, want ErrCancelled", err)
+		}
+		if d, err = c.Shrink(ctx); err == nil {
+			err = d.Free()
+		}
+		if n := len(c.state.witness.comms); n != 1 {
+			return fmt.Errorf("%d Comms are kept, want the world alone", n)
+		}
+		return err
+	})
+}
+
 var collectivesOfMortals = map[string]func(ctx context.Context, c *Comm) error{
 	"Barrier":   Barrier,
 	"Allreduce": func(ctx context.Context, c *Comm) error { v := []int{1}; return Allreduce(ctx, c, v, v, Sum) },
@@ -530,6 +573,40 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// A probe has taken a message whose body is with its sender, and nobody will receive it, as the Comm is revoked: the
+// sender does not wait for that.
+func TestRevokeOfWhatAProbeHasTaken(t *testing.T) {
+	for _, layout := range [][]int{{1, 1, 1}, {3}, {2, 1}} {
+		t.Run(fmt.Sprint(layout), func(t *testing.T) {
+			runMortals(t, layout, func(ctx context.Context, world *Comm, w *mortals) error {
+				c, err := Dup(ctx, world)
+				if err != nil {
+					return err
+				}
+				var m *Message
+				switch c.Rank() {
+				case 0:
+					if err := Send(ctx, c, make([]byte, 1<<20), 1, 3); err != nil && !errors.Is(err, ErrRevoked) {
+						return err
+					}
+				case 1:
+					if m, _, err = Mprobe(ctx, c, 0, 3); err != nil {
+						return err
+					}
+					if err := c.Revoke(ctx); err != nil {
+						return err
+					}
+				}
+				if _, err := c.Shrink(ctx); err != nil || m == nil {
+					return err
+				}
+				_, err = Mrecv(ctx, m, make([]byte, 1<<20))
+				return failedWith(err, ErrRevoked, 0)
+			})
+		})
+	}
+}
+
 // Who gives up a collective dies before it has told all. Those who have heard tell the others, which wait for them.
 func TestGivenUpByOneThatDies(t *testing.T) {
 	runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
@@ -573,6 +650,59 @@ func TestRevokeOutlivesItsRank(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// So they do where the one that it has told frees the Comm before it knows that the other has died; and so it is with a
+// collective that was given up.
+func TestFreedByWhoHasHeard(t *testing.T) {
+	for _, revoked := range []bool{true, false} {
+		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
+			runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, world *Comm, w *mortals) error {
+				c, err := Dup(ctx, world)
+				if err != nil {
+					return err
+				}
+				heard := slices.Values([]topology.Rank{2})
+				switch s := c.begin(ctx, opBcast, 2); {
+				case c.Rank() == 0 && revoked:
+					c.box.Revoke(c.context, heard)
+				case c.Rank() == 0:
+					c.box.Abandon(s.m, "enough", heard)
+				case c.Rank() == 2:
+					for !c.Revoked() && c.box.Abandoned(s.m.Context, s.m.Tag) == nil {
+						c.box.Engine().Progress()
+					}
+					if err := c.Free(); err != nil {
+						return err
+					}
+					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+						return err
+					}
+				default:
+					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+						return err
+					}
+					want := ErrAbandoned
+					if revoked {
+						want = ErrRevoked
+					}
+					if err := s.recv(make([]byte, 4), 2); !errors.Is(err, want) {
+						return fmt.Errorf("error %w, want %w", err, want)
+					}
+				}
+				if c.Rank() == 0 {
+					for r := 1; r < 4; r++ {
+						if _, err := Recv(ctx, world, []int{0}, r, 1); err != nil {
+							return err
+						}
+					}
+					return w.die(c)
+				}
+				_, err = world.Shrink(ctx)
+				return err
+			})
+		})
+	}
 }
 
 // An agreement tells all the same: the flag, and whether somebody did not know of a

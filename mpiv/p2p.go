@@ -233,6 +233,10 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrMoved)
 	}
 	r, ok := m.m.Irecv(bytesOf(into))
+	if !ok && m.c.revoked.Load() {
+		m.c.state.taken.drop(m)
+		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrRevoked)
+	}
 	if !ok {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), errReceived)
 	}

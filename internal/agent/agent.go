@@ -50,9 +50,9 @@ type Agent struct {
 	roster    atomic.Pointer[[]*host]    // hosts, for other goroutines than loop
 	first     int                        // how many processes the job began with
 	screens   [2]*screen
-	outputs   []*os.File // files of OutputDir
-	typed     *os.File   // a pipe to the process that has the terminal's input; nil if there is none
-	feeding   *window    // towards the process elsewhere that has the input; nil if there is none
+	outputs   map[string]*os.File // files of OutputDir, by path
+	typed     *os.File            // a pipe to the process that has the terminal's input; nil if there is none
+	feeding   *window             // towards the process elsewhere that has the input; nil if there is none
 
 	eventsFile *os.File        // nil: none
 	traceFile  *os.File        // nil: none

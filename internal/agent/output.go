@@ -23,7 +23,7 @@ type screen struct {
 type stream struct {
 	screen  *screen
 	w       io.Writer
-	tag     string // begins each line; set once
+	tag     string // begins each line; guarded by screen.mu, as w is where it is a file
 	stamped bool   // the time begins each line; set once
 	prompt  bool   // the beginning of a line is passed on when no more comes: it may be a question
 	last    *tail  // keeps the last lines; nil: nobody needs them

@@ -278,3 +278,13 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		})
 	}
 }
+
+func TestNamesOfProcesses(t *testing.T) {
+	one, four, spare := &process{ranks: []int{3}}, &process{ranks: []int{4, 5, 6, 7}}, &process{index: 8}
+	for want, ps := range map[string][]*process{
+		"": nil, "rank 3": {one}, "ranks 4-7": {four}, "ranks 3, 4-7": {one, four}, "a spare process": {spare},
+		"rank 3 and a spare process": {spare, one}, "ranks 3, 4-7 and 2 spare processes": {one, spare, four, spare},
+	} {
+		require.Equal(t, want, names(ps))
+	}
+}

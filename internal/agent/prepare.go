@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/rundir"
@@ -108,25 +109,59 @@ func (a *Agent) outputOf(p *process, screens [2]*screen) error {
 		name := [2]string{"stdout", "stderr"}[i]
 		s := &stream{screen: screens[i], stamped: a.job.Timestamp, prompt: p.reads}
 		s.lost = func(err error) { a.post(func() { a.outputLost(p, err) }) }
-		if a.job.Tag {
-			s.tag = "[" + p.label() + "]<" + name + ">: "
-		}
 		if a.job.OutputDir == "" && a.spool != nil {
 			s.w = outlet{spooled{a.spool, i == 1}, p.index, s}
 		} else if a.job.OutputDir == "" {
 			s.w = w.(interface{ Write([]byte) (int, error) })
 		} else {
-			f, err := os.OpenFile(filepath.Join(a.job.OutputDir, "rank."+p.label()+"."+name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o666)
-			if err != nil {
-				return err
-			}
-			a.outputs = append(a.outputs, f)
-			s.w, s.screen, s.prompt = f, new(screen), false
+			s.screen, s.prompt = new(screen), false
+		}
+		if err := a.signOutput(s, p.label(), name); err != nil {
+			return err
 		}
 		p.streams[i] = s
 	}
 	p.streams[1].last = new(tail)
 	return nil
+}
+
+// signOutput has what comes of s from now on be that of the process called label.
+func (a *Agent) signOutput(s *stream, label, name string) error {
+	s.screen.mu.Lock()
+	defer s.screen.mu.Unlock()
+	if a.job.Tag {
+		s.tag = "[" + label + "]<" + name + ">: "
+	}
+	if a.job.OutputDir == "" {
+		return nil
+	}
+	path := filepath.Join(a.job.OutputDir, "rank."+label+"."+name)
+	f := a.outputs[path]
+	if f == nil {
+		var err error
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o666); err != nil {
+			return err
+		}
+		if a.outputs == nil {
+			a.outputs = map[string]*os.File{}
+		}
+		a.outputs[path] = f
+	}
+	s.w, s.screen.open = f, nil
+	return nil
+}
+
+// signAs has what comes of p from now on be that of rank.
+func (a *Agent) signAs(p *process, rank int) {
+	for i, s := range p.streams {
+		if s == nil {
+			continue
+		}
+		if err := a.signOutput(s, strconv.Itoa(rank), [2]string{"stdout", "stderr"}[i]); err != nil {
+			s.broken.Store(true)
+			a.after(0, func() { a.outputLost(p, err) })
+		}
+	}
 }
 
 // prepareHere adds the processes of this host to its crew.

@@ -73,15 +73,28 @@ func (p *process) send(m control.Message) bool {
 	return p.listens() && p.host.place.send(m, p.index)
 }
 
-// names lists processes for people.
+// names lists processes for people: "ranks 0, 4-7 and 2 spare processes".
 func names(ps []*process) string {
-	labels := make([]string, len(ps))
-	for i, p := range ps {
-		labels[i] = p.label()
+	var labels, said []string
+	word, spares := "rank ", 0
+	for _, p := range ps {
+		if len(p.ranks) == 0 {
+			spares++
+			continue
+		}
+		if labels = append(labels, p.label()); len(labels) > 1 || len(p.ranks) > 1 {
+			word = "ranks "
+		}
 	}
-	word := "rank"
-	if len(ps) > 1 || len(ps) == 1 && len(ps[0].ranks) > 1 {
-		word = "ranks"
+	if len(labels) > 0 {
+		said = append(said, word+strings.Join(labels, ", "))
 	}
-	return word + " " + strings.Join(labels, ", ")
+	switch spares {
+	case 0:
+	case 1:
+		said = append(said, crew.Who(nil))
+	default:
+		said = append(said, strconv.Itoa(spares)+" spare processes")
+	}
+	return strings.Join(said, " and ")
 }

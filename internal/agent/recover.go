@@ -231,6 +231,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 			s.stored[r] = slices.DeleteFunc(s.stored[r], func(st stored) bool { return stores[r].before(st.version) }) // it may go another way now
 			to := targets[r]
 			to.ranks = []int{r}
+			a.signAs(to, r)
 			st := stores[r]
 			entry.Ranks = append(entry.Ranks, ledger.Revived{Rank: r, Process: to.index, From: ledger.Version{Epoch: st.epoch, Number: st.number}, File: st.file})
 			place.Ranks = append(place.Ranks, control.Placement{Rank: r, Process: to.index})

@@ -370,7 +370,7 @@ func (a *Agent) resumePolicy() {
 	for _, o := range a.pen.State.Orders {
 		switch o.Op {
 		case "drain":
-			a.tellPolicy(leader.Drain{Host: o.Host})
+			a.tellPolicy(leader.Drain{Host: o.Host, Accepted: true})
 		case "cordon":
 			a.tellPolicy(leader.Cordon{Host: o.Host})
 		}

@@ -430,6 +430,7 @@ func (a *Agent) moveTo(rank int, from, to *process, told func(error)) *move {
 	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: told}
 	s.moving[rank] = m
 	a.record(ledger.Entry{Moving: &ledger.Moving{Rank: rank, From: from.index, To: to.index, Epoch: m.epoch}})
+	a.signAs(to, rank) // before it can write
 	from.send(control.Message{Depart: &control.Depart{Rank: rank, To: to.index, Epoch: m.epoch, Patience: movePatience}})
 	return m
 }
@@ -514,6 +515,7 @@ func (a *Agent) came(m *move) {
 	a.record(ledger.Entry{Came: &ledger.Came{Epoch: m.epoch}})
 	m.from.ranks = slices.DeleteFunc(slices.Clone(m.from.ranks), func(r int) bool { return r == m.rank })
 	m.to.ranks = []int{m.rank}
+	a.signAs(m.to, m.rank) // again, under another head than the move began
 	a.survival.homes[control.Life{Rank: m.rank, Epoch: m.epoch}] = m.to.host
 	a.survival.past[m.rank] = append(a.survival.past[m.rank], m.epoch)
 	a.emitOf(m.to, events.Event{Kind: events.RankMoved, Rank: new(m.rank), Text: "it was moved", Moved: &events.Moved{From: m.from.index, Epoch: m.epoch}})

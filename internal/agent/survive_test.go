@@ -330,6 +330,46 @@ func TestRanksMove(t *testing.T) {
 	}
 }
 
+// What a rank writes is that of the rank, in whichever process it is.
+func TestOutputIsOfTheRankThatHasTheProcess(t *testing.T) {
+	t.Parallel()
+	for _, files := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in files %v", files), func(t *testing.T) {
+			t.Parallel()
+			j, out, errs := jobOf(t, 2, "slow turns")
+			j.Verbose, j.Spares, j.Options.Survive, j.Options.Snapshot, j.Tag = true, 1, "crashes", 20*time.Millisecond, true
+			if files {
+				j.OutputDir = t.TempDir()
+				j.Tag = false
+			}
+			a, err := Start(j)
+			require.NoError(t, err)
+			errs.await(t, "ranks start", 1)
+			tr := &trial{t, a, j, out, errs}
+			for _, r := range []int{1, 0, 1} {
+				require.NoError(t, tr.moveRank(r))
+			}
+			require.Zero(t, a.Wait(), "%s", errs)
+			seen := 0
+			for r := range 2 {
+				said, mine := out.String(), fmt.Sprintf("[%d]<stdout>: ", r)
+				if files {
+					all, err := os.ReadFile(filepath.Join(j.OutputDir, fmt.Sprintf("rank.%d.stdout", r)))
+					require.NoError(t, err)
+					said, mine = string(all), ""
+				}
+				for line := range strings.Lines(said) {
+					if strings.HasPrefix(line, mine) && strings.Contains(line, "begins in turn") {
+						require.Equal(t, fmt.Sprintf("%srank %d begins", mine, r), line[:len(mine)+len("rank 0 begins")])
+						seen++
+					}
+				}
+			}
+			require.Equal(t, 5, seen, "%s", out)
+		})
+	}
+}
+
 // What a rank writes to while its state goes ahead of it comes, too.
 func TestMuchStateGoesAhead(t *testing.T) {
 	t.Parallel()

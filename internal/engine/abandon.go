@@ -126,10 +126,27 @@ func (b *Box) passAbandoned(m Match, why *AbandonedError, peers iter.Seq[topolog
 // had heard, and others wait for who has. peers is those of a communicator, by the first of its contexts; nil: it is none any more.
 func (b *Box) PassAbandoned(peers func(base uint32) iter.Seq[topology.Rank]) {
 	failed := b.e.Failed()
+	b.passAbandonedOf(func(r *run) bool { return slices.Contains(failed, r.why.By) }, peers)
+}
+
+// Leave tells peers what the box's rank has heard from others about the contexts of a communicator, which it leaves: when one
+// of those fails nobody here knows any more who is to be told.
+func (b *Box) Leave(base uint32, peers iter.Seq[topology.Rank]) {
+	if b.e.cfg.Lost == nil { // no rank fails alone
+		return
+	}
+	if by, is := b.RevokedBy(base); is && by != b.rank {
+		b.PassRevoke(base, peers)
+	}
+	b.passAbandonedOf(func(r *run) bool { return baseOf(r.context) == base && r.why.By != b.rank }, func(uint32) iter.Seq[topology.Rank] { return peers })
+}
+
+// passAbandonedOf tells others, once, of the calls that are due.
+func (b *Box) passAbandonedOf(due func(r *run) bool, peers func(base uint32) iter.Seq[topology.Rank]) {
 	var pass []run
 	b.mu.Lock()
 	for i := range b.abandoned.runs {
-		if r := &b.abandoned.runs[i]; !r.passed && slices.Contains(failed, r.why.By) {
+		if r := &b.abandoned.runs[i]; !r.passed && due(r) {
 			r.passed = true
 			pass = append(pass, *r)
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/internal/lock"
@@ -22,9 +23,10 @@ type Box struct {
 	mu         lock.Mutex // guards what follows
 	posted     posted
 	unexpected unexpected
-	probes     opList // that wait for an arrival
-	ops        *op    // free, linked by next
-	live       int    // ops in use, without lone
+	probes     opList     // that wait for an arrival
+	taken      []*Message // by probes, and not received
+	ops        *op        // free, linked by next
+	live       int        // ops in use, without lone
 	arrivals   *arrival
 	narrivals  int
 	waits      []*wait                    // calls that sleep
@@ -514,7 +516,7 @@ func (b *Box) lookNow(m Match, kind Kind) (Status, *Message, uint64, bool) {
 		b.free(o)
 		if a != nil {
 			if kind == kindMprobe {
-				return s, &Message{b, a}, seq, true
+				return s, b.takes(a), seq, true
 			}
 			return s, nil, seq, true
 		}
@@ -582,7 +584,7 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 	s, seq := o.status, o.seq
 	var msg *Message
 	if o.msg != nil {
-		msg = &Message{b, o.msg}
+		msg = b.takes(o.msg)
 	}
 	b.free(o)
 	if decision != 0 {
@@ -597,7 +599,39 @@ type Message struct {
 	a   *arrival
 }
 
-// Irecv starts to receive the message. It can be done once: false after that.
+// takes is the Message of a.
+func (b *Box) takes(a *arrival) *Message {
+	m := &Message{b, a}
+	b.mu.Lock()
+	b.taken = append(b.taken, m)
+	revoked := b.refusesContext(a.header.Context)
+	b.mu.Unlock()
+	if revoked {
+		b.dropTaken()
+	}
+	return m
+}
+
+// dropTaken drops what probes have taken on contexts that are revoked: its senders wait for that.
+func (b *Box) dropTaken() {
+	b.mu.Lock()
+	var drop []*Message
+	for _, m := range b.taken {
+		if b.refusesContext(m.a.header.Context) {
+			drop = append(drop, m)
+		}
+	}
+	b.mu.Unlock()
+	for _, m := range drop {
+		if r, ok := m.Irecv(nil); ok {
+			r.Wait(untilDone, &callDrop)
+		}
+	}
+}
+
+var callDrop = Call{Op: "Revoke"}
+
+// Irecv starts to receive the message. It can be done once, and not where its context was revoked: false after that.
 func (m *Message) Irecv(into []byte) (Request, bool) {
 	b := m.box
 	b.mu.Lock()
@@ -607,6 +641,8 @@ func (m *Message) Irecv(into []byte) (Request, bool) {
 		b.mu.Unlock()
 		return Request{}, false
 	}
+	i := slices.Index(b.taken, m)
+	b.taken = slices.Delete(b.taken, i, i+1)
 	o := b.newOpLocked(KindRecv, Match{Context: a.header.Context, Peer: a.header.Source, Tag: a.header.Tag, Check: a.header.Check}, into)
 	b.mu.Unlock()
 	r := Request{op: o, use: o.now()}

@@ -187,6 +187,18 @@ func (b *Box) Refuses(m Match) error {
 	return err
 }
 
+// AwaitsAny tells whether a receive from any source is under way on a context.
+func (b *Box) AwaitsAny(context uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for o := b.posted.any.head; o != nil; o = o.next {
+		if o.context == context {
+			return true
+		}
+	}
+	return false
+}
+
 // raised tells whether o waits for any source, and one that has failed was not
 // acknowledged.
 func (o *op) raised() bool {

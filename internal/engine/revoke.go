@@ -99,8 +99,9 @@ func (b *Box) revokeLocked(base uint32, by topology.Rank) bool {
 }
 
 // revokeSends takes back the sends of b's rank on contexts that are revoked, where that
-// is possible.
+// is possible, and ends those to it that are left to it alone.
 func (b *Box) revokeSends() {
+	b.dropTaken()
 	for l := range b.e.known() {
 		l.mu.Lock()
 		for x := l.queue.head; x != nil; x = x.qnext {

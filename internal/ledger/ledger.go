@@ -174,6 +174,9 @@ func (s *State) apply(e Entry) error {
 			s.Covered[e.Covered.Rank] = e.Covered.Version
 		}
 	case e.Order != nil:
+		if e.Order.Op == "cordon" && slices.Contains(s.Orders, Order{"drain", e.Order.Host}) {
+			break // the host is still to be emptied
+		}
 		s.Orders = slices.DeleteFunc(s.Orders, func(o Order) bool { return o.Host == e.Order.Host })
 		if e.Order.Op != "uncordon" {
 			s.Orders = append(s.Orders, *e.Order)

@@ -46,6 +46,14 @@ func TestRanksComeAndGo(t *testing.T) {
 	require.True(t, s.Processes[2].Gone && s.Processes[4].Gone)
 }
 
+// A host that is being drained is drained by the next head, too, if it was cordoned meanwhile.
+func TestACordonEndsNoDrain(t *testing.T) {
+	order := func(op string) Entry { return Entry{Order: &Order{op, "a"}} }
+	require.Equal(t, []Order{{"drain", "a"}}, stateOf(t, job(), order("drain"), order("cordon")).Orders)
+	require.Equal(t, []Order{{"drain", "a"}}, stateOf(t, job(), order("cordon"), order("drain")).Orders)
+	require.Equal(t, []Order{{"cordon", "a"}}, stateOf(t, job(), order("drain"), order("uncordon"), order("cordon")).Orders)
+}
+
 func TestHostsAreAdded(t *testing.T) {
 	add := func(name string) Entry { return Entry{HostAdded: &HostAdded{name, json.RawMessage(`{"s":2}`)}} }
 	s := stateOf(t, job(), Entry{Started: &Started{}},
