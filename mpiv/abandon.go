@@ -45,6 +45,15 @@ func (c *Comm) members() iter.Seq[topology.Rank] {
 	}
 }
 
+// passes is who is told what this rank has heard of calls on a context of c, in case who told it fails. nil: nobody, as
+// calls of CreateGroup are of some members, who tell each other.
+func (c *Comm) passes(context uint32) iter.Seq[topology.Rank] {
+	if context%contextStep == groups {
+		return nil
+	}
+	return c.members()
+}
+
 // told makes the error of a collective that another rank has given up.
 func (s *series) told(why *engine.AbandonedError) error {
 	cause, failure := strings.CutPrefix(why.Cause, failureMark)

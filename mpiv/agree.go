@@ -28,7 +28,7 @@ func (c *Comm) Agree(ctx context.Context, flag uint64) (uint64, error) {
 		return 0, err
 	}
 	defer end()
-	v, err := c.agreeOn(ctx, &callAgree, agree.Value{Flag: flag})
+	v, err := c.agreeOn(ctx, &callAgree, agree.Value{Flag: flag}, false)
 	if err != nil {
 		return 0, err
 	}
@@ -109,15 +109,11 @@ func (c *Comm) beginAgreeing(call *engine.Call) (end func(), err error) {
 	return a.turn.Unlock, nil
 }
 
-// agreeWithAll is agreeOn as one step of several: it fails with ErrAbandoned where a rank has given up, and where this one
-// does the others, who may have had its word before, do not wait for it at the next.
+// agreeWithAll is agreeOn as one step of several: it fails with ErrAbandoned where a rank has given up.
 func (c *Comm) agreeWithAll(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
-	v, err := c.agreeOn(ctx, call, v)
-	switch {
-	case err != nil:
-		c.quitNext()
-	case v.Quit.Len() > 0:
-		err = c.agreedError(call.Op, v)
+	v, err := c.agreeOn(ctx, call, v, true)
+	if err == nil && v.Quit.Len() > 0 {
+		err = c.fail(call.Op, v.Quit.First(), -1, ErrAbandoned)
 	}
 	return v, err
 }
@@ -133,8 +129,9 @@ func (c *Comm) quitNext() {
 	c.sendAgree(outs, c.agreements.number+1)
 }
 
-// agreeOn agrees on v, of which Failed and Acked are filled in here.
-func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (agree.Value, error) {
+// agreeOn agrees on v, of which Failed and Acked are filled in here. more: another step of the call follows. Where this rank gives
+// up, the others, who may have had its word before, do not wait for it at that, either.
+func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value, more bool) (agree.Value, error) {
 	a := &c.agreements
 	a.number++
 	c.state.agreeing.left()
@@ -161,12 +158,13 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 			return v, nil
 		}
 		s, err := c.box.Recv(ctx, call, from, buf)
+		e := earlyAgree{from: -1}
+		if err == nil {
+			e.from = c.local(s.Source)
+			e.m, e.number, err = agree.Parse(buf[:s.Bytes], c.size)
+		}
 		switch {
 		case err == nil:
-			e := earlyAgree{from: c.local(s.Source)}
-			if e.m, e.number, err = agree.Parse(buf[:s.Bytes], c.size); err != nil {
-				return v, c.fail(call.Op, e.from, -1, err)
-			}
 			c.receiveAgree(m, e)
 		case errors.Is(err, ErrProcFailed): // also where the sender of a message that was offered died before its body came
 			known := c.box.Engine().Failed()
@@ -177,14 +175,17 @@ func (c *Comm) agreeOn(ctx context.Context, call *engine.Call, v agree.Value) (a
 					c.sendAgree(m.Crashed(i), a.number)
 				}
 			}
-		case ctx.Err() == nil: // the job is over
+		case e.from < 0 && ctx.Err() == nil: // the job is over
 			return v, c.fail(call.Op, -1, -1, err)
 		default:
 			c.sendAgree(m.Quit(), a.number)
 			if v, over := m.Result(); over {
 				return v, nil
 			}
-			return v, c.fail(call.Op, -1, -1, err)
+			if more {
+				c.quitNext()
+			}
+			return v, c.fail(call.Op, e.from, -1, err)
 		}
 	}
 }

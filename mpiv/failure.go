@@ -92,6 +92,8 @@ func (w *witness) has(c *Comm) {
 	w.mu.Unlock()
 	if _, is := w.box.RevokedBy(c.context); is { // others were faster
 		c.wasRevoked()
+	}
+	if len(w.box.Engine().Failed()) > 0 { // they may have revoked it, or given up a call, before they failed
 		w.Failed()
 	}
 }
@@ -110,7 +112,7 @@ func (w *witness) leaves(c *Comm) {
 	w.freed = append(w.freed, slices.DeleteFunc(all, func(c *Comm) bool { return w.comms[c.context] == nil })...)
 	w.mu.Unlock()
 	if !c.passed.Swap(true) {
-		w.box.Leave(c.context, c.members())
+		w.box.Leave(c.context, c.members(), c.passes)
 	}
 }
 
@@ -158,9 +160,9 @@ func (w *witness) Failed() {
 	for _, c := range pass {
 		w.box.PassRevoke(c.context, c.members())
 	}
-	w.box.PassAbandoned(func(base uint32) iter.Seq[topology.Rank] {
-		if c := w.comm(base); c != nil {
-			return c.members()
+	w.box.PassAbandoned(func(context uint32) iter.Seq[topology.Rank] {
+		if c := w.comm(context - context%contextStep); c != nil {
+			return c.passes(context)
 		}
 		return nil
 	})

@@ -635,6 +635,88 @@ func TestGivenUpByOneThatDies(t *testing.T) {
 	})
 }
 
+// A CreateGroup that was given up by one that dies ends on all of its group, and on nobody else: others may use its tag.
+func TestGivenUpInAGroup(t *testing.T) {
+	runMortals(t, []int{1, 1, 1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		g, err := c.Group().Incl([][]int{{0, 1, 2}, {3, 4}}[c.Rank()/3]...)
+		if err != nil {
+			return err
+		}
+		switch c.Rank() {
+		case 0: // as far as it comes: rank 2 hears nothing
+			m := engine.Match{Context: c.context + groups, Tag: 7, Check: opCreateGroup.check(-1)}
+			c.box.Abandon(m, "enough", slices.Values([]topology.Rank{1}))
+			if _, err := Recv(ctx, c, []int{0}, 1, 1); err != nil {
+				return err
+			}
+			return w.die(c)
+		case 1:
+			for c.box.Abandoned(c.context+groups, 7) == nil {
+				c.box.Engine().Progress()
+			}
+			if _, err := CreateGroup(ctx, c, g, 7); !errors.Is(err, ErrAbandoned) {
+				return fmt.Errorf("error %w, want ErrAbandoned", err)
+			}
+			if err := Send(ctx, c, []int{0}, 0, 1); err != nil {
+				return err
+			}
+			if err := knows(c, 1); err != nil {
+				return err
+			}
+			return Send(ctx, c, []int{0}, 3, 1)
+		case 2:
+			if _, err := CreateGroup(ctx, c, g, 7); !errors.Is(err, ErrAbandoned) && !errors.Is(err, ErrProcFailed) {
+				return fmt.Errorf("error %w, want ErrAbandoned or ErrProcFailed", err)
+			}
+			return nil
+		case 3: // after what rank 1 tells when rank 0 has failed
+			if _, err := Recv(ctx, c, []int{0}, 1, 1); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		_, err = CreateGroup(ctx, c, g, 7)
+		return err
+	})
+}
+
+// A call is given up by one that dies, before one that has heard has the Comm.
+func TestGivenUpBeforeTheComm(t *testing.T) {
+	runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, world *Comm, w *mortals) error {
+		id := uint32(firstContext + contextStep)
+		var c *Comm
+		if world.Rank() != 2 {
+			c = world.derive("new", id, world.group)
+		}
+		if world.Rank() == 0 {
+			s := c.begin(ctx, opBcast, 2)
+			c.box.Abandon(s.m, "enough", slices.Values([]topology.Rank{2}))
+			if _, err := Recv(ctx, world, []int{0}, 2, 1); err != nil {
+				return err
+			}
+			return w.die(c)
+		}
+		if world.Rank() == 2 {
+			for world.box.Abandoned(id+collectives, 1) == nil {
+				world.box.Engine().Progress()
+			}
+			if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+				return err
+			}
+			if err := knows(world, 1); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Millisecond) // until the witness has heard, too
+			c = world.derive("new", id, world.group)
+		}
+		if err := Bcast(ctx, c, make([]int, 100), 2); !errors.Is(err, ErrAbandoned) {
+			return fmt.Errorf("error %w, want ErrAbandoned", err)
+		}
+		_, err := world.Shrink(ctx)
+		return err
+	})
+}
+
 // All hear of a revocation, though who began it dies when it has told one.
 func TestRevokeOutlivesItsRank(t *testing.T) {
 	runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {

@@ -104,6 +104,7 @@ func CreateGroup(ctx context.Context, c *Comm, g Group, tag int) (*Comm, error) 
 	}
 	id, err := s.agree()
 	if err != nil {
+		c.box.PassOn(s.m, part.members())
 		return nil, err
 	}
 	return c.derive("group of "+c.Name(), id, g), nil

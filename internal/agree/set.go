@@ -23,6 +23,16 @@ func (s Set) Len() (n int) {
 	return n
 }
 
+// First is the lowest member in s; -1 if there is none.
+func (s Set) First() int {
+	for i, w := range s {
+		if w != 0 {
+			return 64*i + bits.TrailingZeros64(w)
+		}
+	}
+	return -1
+}
+
 // Within tells whether all of s is in t.
 func (s Set) Within(t Set) bool {
 	for i, w := range s {

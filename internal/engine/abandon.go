@@ -122,38 +122,48 @@ func (b *Box) passAbandoned(m Match, why *AbandonedError, peers iter.Seq[topolog
 	}
 }
 
+// PassOn tells peers what the box's rank has heard of a call, where who told it may fail before all have heard.
+func (b *Box) PassOn(m Match, peers iter.Seq[topology.Rank]) {
+	why := b.Abandoned(m.Context, m.Tag)
+	if b.e.cfg.Lost == nil || why == nil || why.By == b.rank {
+		return
+	}
+	b.passAbandoned(m, &AbandonedError{b.rank, why.Cause}, peers)
+}
+
 // PassAbandoned tells others, once, what the box's rank has heard from ranks that have failed: they may have failed before all
-// had heard, and others wait for who has. peers is those of a communicator, by the first of its contexts; nil: it is none any more.
-func (b *Box) PassAbandoned(peers func(base uint32) iter.Seq[topology.Rank]) {
+// had heard, and others wait for who has. peers is those of a context; nil: it is of no communicator yet, or any more, or they were told
+// by PassOn. It is called with locks held.
+func (b *Box) PassAbandoned(peers func(context uint32) iter.Seq[topology.Rank]) {
 	failed := b.e.Failed()
 	b.passAbandonedOf(func(r *run) bool { return slices.Contains(failed, r.why.By) }, peers)
 }
 
-// Leave tells peers what the box's rank has heard from others about the contexts of a communicator, which it leaves: when one
-// of those fails nobody here knows any more who is to be told.
-func (b *Box) Leave(base uint32, peers iter.Seq[topology.Rank]) {
+// Leave tells others what the box's rank has heard about the contexts of a communicator with these members, which it leaves: when
+// who told it fails nobody here knows any more who is to be told. peers is as for PassAbandoned.
+func (b *Box) Leave(base uint32, members iter.Seq[topology.Rank], peers func(context uint32) iter.Seq[topology.Rank]) {
 	if b.e.cfg.Lost == nil { // no rank fails alone
 		return
 	}
 	if by, is := b.RevokedBy(base); is && by != b.rank {
-		b.PassRevoke(base, peers)
+		b.PassRevoke(base, members)
 	}
-	b.passAbandonedOf(func(r *run) bool { return baseOf(r.context) == base && r.why.By != b.rank }, func(uint32) iter.Seq[topology.Rank] { return peers })
+	b.passAbandonedOf(func(r *run) bool { return baseOf(r.context) == base && r.why.By != b.rank }, peers)
 }
 
 // passAbandonedOf tells others, once, of the calls that are due.
-func (b *Box) passAbandonedOf(due func(r *run) bool, peers func(base uint32) iter.Seq[topology.Rank]) {
+func (b *Box) passAbandonedOf(due func(r *run) bool, peers func(context uint32) iter.Seq[topology.Rank]) {
 	var pass []run
 	b.mu.Lock()
 	for i := range b.abandoned.runs {
-		if r := &b.abandoned.runs[i]; !r.passed && due(r) {
+		if r := &b.abandoned.runs[i]; !r.passed && due(r) && peers(r.context) != nil {
 			r.passed = true
 			pass = append(pass, *r)
 		}
 	}
 	b.mu.Unlock()
 	for _, r := range pass {
-		all := peers(baseOf(r.context))
+		all := peers(r.context)
 		if all == nil {
 			continue
 		}
