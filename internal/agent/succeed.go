@@ -99,6 +99,7 @@ func succeed(d *deputy, r *replica.Replica) (*Agent, error) {
 func (a *Agent) lead(r *replica.Replica) {
 	defer close(a.ended)
 	a.replicate(r)
+	a.forsake()
 	a.news.state.Seq = r.Term() << 32 // who has events of the head before is to see that these are newer
 	a.emitJob()
 	a.emitGone()
@@ -115,6 +116,23 @@ func (a *Agent) lead(r *replica.Replica) {
 	}
 	a.after(a.back.time/patient.Waits, a.await)
 	a.live()
+}
+
+// forsake gives up hosts that were being added when the head before died. No other host has heard of them, and where
+// they are reached that head alone knew.
+func (a *Agent) forsake() {
+	for i, x := range a.pen.State.Hosts {
+		if x.Added == nil || len(x.Agent) > 0 || x.Lost {
+			continue
+		}
+		h := a.hosts[i]
+		h.lost = true
+		a.record(ledger.Entry{HostLost: &ledger.HostLost{Host: i}})
+		for _, j := range h.processes {
+			p := a.processes[j]
+			p.judged, p.exited, p.linkEnded, p.drained = true, true, true, true
+		}
+	}
 }
 
 // await waits on for those who are to come back, a tenth of their time at a time: who was itself
@@ -189,7 +207,9 @@ func (a *Agent) recall(state *ledger.State) error {
 		p := &process{index: i, ranks: slices.Clone(x.Ranks), prog: &a.job.Programs[x.Program], host: a.hosts[x.Host], slot: x.Slot,
 			condemned: x.Condemned, finished: map[int]control.RankReport{}}
 		p.started = true // if not, its deputy knows nothing of it
-		if x.Gone {
+		// Of a host that was lost what has ranks is still to be recovered. What has none was no more before that,
+		// or had not joined: nobody is to hear twice that the host was lost.
+		if x.Gone || p.host.lost && len(x.Ranks) == 0 {
 			p.judged, p.exited, p.linkEnded, p.drained = true, true, true, true
 		}
 		p.host.processes = append(p.host.processes, i)
@@ -231,7 +251,7 @@ func (a *Agent) recall(state *ledger.State) error {
 		a.forgetLives(r)
 	}
 	for i, x := range state.Processes {
-		if x.Condemned && !x.Gone && len(x.Ranks) == 0 {
+		if (x.Condemned || a.processes[i].judged) && !x.Gone && len(x.Ranks) == 0 {
 			s.lost = append(s.lost, i)
 		}
 	}

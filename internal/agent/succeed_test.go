@@ -87,6 +87,69 @@ func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
 	require.Equal(t, []string{"0 exited", "71 running", "72 running"}, seen)
 }
 
+// A spare process that ended before it had joined, on a host that was lost later, does not make the next head take
+// the host for lost once more.
+func TestAHostThatWasLostUnderTheHeadBefore(t *testing.T) {
+	j, _, _ := lossy(t, "ring", 2, 2, 0)
+	j = j.withDefaults()
+	text, err := json.Marshal(plan{Job: j.portable()})
+	require.NoError(t, err)
+	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}, {Host: 0, Slot: 1}}}
+	for _, h := range j.Hosts {
+		job.Hosts = append(job.Hosts, h.Name)
+	}
+	state := new(ledger.State)
+	entries := []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Added: &ledger.Added{Host: 1, Slot: 1}}, {HostLost: &ledger.HostLost{Host: 1}}}
+	unjudged := func() (all []int) {
+		a := newAgent(j)
+		require.NoError(t, a.recall(state))
+		for _, i := range a.hosts[1].processes {
+			if !a.processes[i].judged {
+				all = append(all, i)
+			}
+		}
+		require.Equal(t, []int{3}, a.survival.lost, "the others hear of it with the next map")
+		return all
+	}
+	for _, e := range entries {
+		require.NoError(t, state.Apply(e))
+	}
+	require.Equal(t, []int{1}, unjudged(), "its rank has not gone on elsewhere")
+	require.NoError(t, state.Apply(ledger.Entry{Recovered: &ledger.Recovered{Epoch: 2, Lost: []int{1}, Ranks: []ledger.Revived{{Rank: 1, Process: 2}}}}))
+	require.Empty(t, unjudged())
+}
+
+// A host whose agent was there, and which had not joined, when the head died is lost to the next, which does not know
+// where it is reached.
+func TestAHostThatWasBeingAddedUnderTheHeadBefore(t *testing.T) {
+	j, _, _ := lossy(t, "ring", 2, 2, 0)
+	j = j.withDefaults()
+	text, err := json.Marshal(plan{Job: j.portable()})
+	require.NoError(t, err)
+	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}}}
+	for _, h := range j.Hosts {
+		job.Hosts = append(job.Hosts, h.Name)
+	}
+	for _, joined := range []bool{false, true} {
+		state := new(ledger.State)
+		entries := []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {HostAdded: &ledger.HostAdded{Name: "z", Host: json.RawMessage(`{"Name":"z"}`)}}, {Added: &ledger.Added{Host: 2}}}
+		if joined {
+			entries = append(entries, ledger.Entry{Joined: &ledger.Joined{Host: 2, Agent: json.RawMessage(`{}`)}})
+		}
+		for _, e := range entries {
+			require.NoError(t, state.Apply(e))
+		}
+		a := newAgent(j)
+		require.NoError(t, a.recall(state))
+		a.pen = &pen{Pen: ledger.NewPen(state)}
+		a.forsake()
+		require.NotEqual(t, joined, a.hosts[2].lost)
+		require.NotEqual(t, joined, a.processes[2].judged)
+		require.NotEqual(t, joined, a.pen.State.Hosts[2].Lost && a.pen.State.Processes[2].Gone)
+		require.False(t, a.hosts[1].lost)
+	}
+}
+
 // What the first head wrote is kept if it leads no more before others have it.
 func TestDraftOfTheFirstHead(t *testing.T) {
 	state := new(ledger.State)

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -111,4 +112,45 @@ func TestARankMovesWhileBodiesForItAreLent(t *testing.T) {
 		clear(bodies[i])
 	}
 	require.NoError(t, <-got)
+}
+
+// A rank moves, and a probe takes a message there whose body is with its sender yet, and which has to be offered again: as it
+// is, before it is received.
+func TestAProbeTakesWhatHasToBeOfferedAgain(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true}, 1, 1, 0)
+	body := pattern(100, 0)
+	sent := w.boxes[0].Isend(from(1, 2), body, engine.Synchronous)
+	_, err := w.boxes[1].Probe(t.Context(), recv, from(0, 2))
+	require.NoError(t, err)
+	capsule, err := w.boxes[1].Depart(t.Context(), 2, 2)
+	require.NoError(t, err)
+	c, err := engine.ParseCapsule(capsule)
+	require.NoError(t, err)
+	there, err := w.engines[2].Adopt(c, 2, nil)
+	require.NoError(t, err)
+	m, _, err := there.Mprobe(t.Context(), recv, from(0, 2))
+	require.NoError(t, err)
+	moved := engine.Placement{Rank: 1, Process: 2}
+	w.engines[1].Place(2, moved)
+	w.engines[0].Place(2, moved)
+	// What comes behind the offer is here when that is, too.
+	require.NoError(t, w.boxes[0].Send(t.Context(), send, from(1, 3), nil, engine.Standard))
+	_, err = there.Recv(t.Context(), recv, from(0, 3), nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	got := make([]byte, len(body))
+	r, ok := m.Irecv(got)
+	require.True(t, ok)
+	done := make(chan error, 1)
+	go func() { _, err := r.Wait(t.Context(), recv); done <- err }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	require.NoError(t, err)
+	require.Equal(t, body, got)
+	_, err = sent.Wait(t.Context(), send)
+	require.NoError(t, err)
 }

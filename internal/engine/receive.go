@@ -465,8 +465,8 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 			l.parts = slices.Delete(l.parts, i, i+1)
 			l.pulling = append(l.pulling, pull{o, env.Ticket})
 			l.attend()
-		} else if l.replay {
-			s.offeredAgain(offer{seq: h.Seq, env: *env, since: l.generation}) // its receive may be about to look for it
+		} else {
+			s.offeredAgain(offer{seq: h.Seq, env: *env, since: l.generation}) // its receive may be about to look for it, or a probe has it
 		}
 		return
 	}
