@@ -215,6 +215,25 @@ func (m *Machine) stillSlow(w *measurement, from, to string, seen float64) {
 	}
 }
 
+// noBetter is how many times as much a flow must get where its rank went to be another trouble than the one it left.
+const noBetter = 1.25
+
+// asSlow: a rank has left a link, and gets as little where it went: the trouble is what the two ways share. What they share promised as much
+// as before, though nothing has been promised for the new one.
+func (m *Machine) asSlow(w *measurement, from, to string, seen float64) {
+	for _, f := range w.flows {
+		old := f.over.Link
+		at, there := m.at(f.from).Host, m.at(f.to).Host
+		if at != from || there != to || old.From == from && old.To == to || old.From != from && old.To != to {
+			continue
+		}
+		l := Link{from, to, old.Network}
+		if seen < wellAgain*f.over.Promised && seen < noBetter*f.over.Seen && m.breaches[l] == nil {
+			m.breach(Breach{Link: l, Promised: f.over.Promised, Seen: seen, Evidence: fmt.Sprintf("measured after %v was left for it", old)})
+		}
+	}
+}
+
 // measuredNow is what w has found.
 func (m *Machine) measuredNow(w *measurement) *Measured {
 	d := &w.measured
@@ -290,6 +309,7 @@ func (m *Machine) measureFlows(w *measurement) {
 		d.Now += seen
 		if !d.Limited {
 			m.stillSlow(w, l.from, l.to, seen)
+			m.asSlow(w, l.from, l.to, seen)
 		}
 	}
 	switch {

@@ -70,19 +70,32 @@ func mainOf(run func(ctx context.Context, world *Comm) error, networks []transpo
 
 // An ExitError is an error with the exit status that the job shall have.
 type ExitError struct {
-	Code int // 1 … 255
-	Err  error
+	Code int   // 1 … 255; any other is 1
+	Err  error // why; nil: there is no more to say
 }
 
-func (e *ExitError) Error() string { return fmt.Sprintf("exit with status %d: %v", e.Code, e.Err) }
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit with status %d", e.status())
+	}
+	return fmt.Sprintf("exit with status %d: %v", e.status(), e.Err)
+}
+
 func (e *ExitError) Unwrap() error { return e.Err }
+
+func (e *ExitError) status() int {
+	if e.Code < 1 || e.Code > 255 {
+		return 1
+	}
+	return e.Code
+}
 
 func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	if ee, ok := errors.AsType[*ExitError](err); ok && ee.Code > 0 && ee.Code < 256 {
-		return ee.Code
+	if ee, ok := errors.AsType[*ExitError](err); ok {
+		return ee.status()
 	}
 	return 1
 }
