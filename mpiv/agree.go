@@ -106,7 +106,8 @@ func (c *Comm) beginAgreeing(call *engine.Call) (end func(), err error) {
 	a := &c.agreements
 	a.turn.Lock()
 	a.number |= stepsMost - 1
-	return a.turn.Unlock, nil
+	c.under.Add(1)
+	return func() { c.under.Add(-1); a.turn.Unlock() }, nil
 }
 
 // agreeWithAll is agreeOn as one step of several: it fails with ErrAbandoned where a rank has given up.

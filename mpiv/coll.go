@@ -286,6 +286,7 @@ func (s series) later(run func(s *series) error) Request {
 	}
 	s.call = &engine.Call{Op: s.call.Op, Begun: new([16]uintptr)}
 	runtime.Callers(2, s.call.Begun[:])
+	s.c.under.Add(1)
 	task, r := s.c.box.NewTask(s.m)
 	task.Go(func() { s.guard(run, task.Finish) })
 	return Request{c: s.c, r: r}
@@ -310,6 +311,7 @@ func (s series) soon(atOnce bool, run func(s *series) error) Request {
 	b.own = engine.Call{Op: s.call.Op, Begun: &b.stack}
 	b.call, b.early = &b.own, &b.first
 	runtime.Callers(3, b.stack[:3]) // the program's line; more would take longer than the rest
+	s.c.under.Add(1)
 	task, r := s.c.box.NewTask(s.m)
 	b.task = task
 	b.first.begins = true
@@ -353,6 +355,7 @@ func (s *series) guard(run func(s *series) error, finish func(error)) {
 		if re, ok := errors.AsType[*RankError](err); ok && (re.Where == "" || s.early != nil) {
 			re.Where = cmp.Or(callsite.Of(s.call.Begun[:]), re.Where)
 		}
+		s.c.under.Add(-1)
 		finish(s.done(err))
 	}()
 	err = run(s)

@@ -69,13 +69,14 @@ type witness struct {
 
 	mu    sync.Mutex // guards what follows; nothing else is locked while it is held
 	comms map[uint32]*Comm
-	freed []*Comm // of those, what receives from any source are under way on: they are to hear of failures
+	freed []*Comm // of those, what something is under way on that is to hear of failures
 }
 
 // A health is what a Comm knows of that.
 type health struct {
 	revoked atomic.Bool
 	passed  atomic.Bool  // and this rank has told the others
+	under   atomic.Int32 // agreements and non-blocking collectives that have not ended: others wait for what it hears
 	acked   atomic.Int64 // so many of the failures of which the process knows are acknowledged
 }
 
@@ -104,14 +105,14 @@ func (w *witness) leaves(c *Comm) {
 	all := append(w.freed, c)
 	w.freed = nil
 	w.mu.Unlock()
-	over := slices.DeleteFunc(slices.Clone(all), func(c *Comm) bool { return w.box.AwaitsAny(c.context) })
+	over := slices.DeleteFunc(slices.Clone(all), func(c *Comm) bool { return c.under.Load() > 0 || w.box.AwaitsAny(c.context) })
 	w.mu.Lock()
 	for _, c := range over {
 		delete(w.comms, c.context)
 	}
 	w.freed = append(w.freed, slices.DeleteFunc(all, func(c *Comm) bool { return w.comms[c.context] == nil })...)
 	w.mu.Unlock()
-	if !c.passed.Swap(true) {
+	if _, is := w.box.RevokedBy(c.context); !is || !c.passed.Swap(true) {
 		w.box.Leave(c.context, c.members(), c.passes)
 	}
 }

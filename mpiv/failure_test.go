@@ -443,6 +443,34 @@ func TestAnySourceOnAFreedComm(t *testing.T) {
 	})
 }
 
+// So is a probe.
+func TestAProbeOnAFreedComm(t *testing.T) {
+	runMortals(t, []int{1, 1}, func(ctx context.Context, c *Comm, w *mortals) error {
+		d, err := Dup(ctx, c)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			if _, err := Recv(ctx, c, []int{0}, 0, 1); err != nil {
+				return err
+			}
+			return w.die(c)
+		}
+		probed := make(chan error, 1)
+		go func() { _, err := Probe(ctx, d, AnySource, 6); probed <- err }()
+		for len(c.box.Waits()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if err := errors.Join(d.Free(), Send(ctx, c, []int{0}, 1, 1)); err != nil {
+			return err
+		}
+		if err := <-probed; !errors.Is(err, ErrProcFailedPending) {
+			return fmt.Errorf("error %w, want ErrProcFailedPending", err)
+		}
+		return nil
+	})
+}
+
 var collectivesOfMortals = map[string]func(ctx context.Context, c *Comm) error{
 	"Barrier":   Barrier,
 	"Allreduce": func(ctx context.Context, c *Comm) error { v := []int{1}; return Allreduce(ctx, c, v, v, Sum) },
@@ -779,6 +807,62 @@ func TestFreedByWhoHasHeard(t *testing.T) {
 						}
 					}
 					return w.die(c)
+				}
+				_, err = world.Shrink(ctx)
+				return err
+			})
+		})
+	}
+}
+
+// So they do where the one that it has told has freed the Comm before, and its part of the collective is under way yet.
+func TestFreedByWhoHearsLater(t *testing.T) {
+	for _, revoked := range []bool{true, false} {
+		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
+			runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, world *Comm, w *mortals) error {
+				c, err := Dup(ctx, world)
+				if err != nil {
+					return err
+				}
+				want := ErrAbandoned
+				if revoked {
+					want = ErrRevoked
+				}
+				heard := slices.Values([]topology.Rank{2})
+				switch s := c.begin(ctx, opBcast, 2); c.Rank() {
+				case 0:
+					if _, err := Recv(ctx, world, []int{0}, 2, 2); err != nil {
+						return err
+					}
+					if revoked {
+						c.box.Revoke(c.context, heard)
+					} else {
+						c.box.Abandon(s.m, "enough", heard)
+					}
+					for r := 1; r < 4; r++ {
+						if _, err := Recv(ctx, world, []int{0}, r, 1); err != nil {
+							return err
+						}
+					}
+					return w.die(c)
+				case 2:
+					r := s.later(func(s *series) error { return s.recv(make([]byte, 4), 0) })
+					if err := errors.Join(c.Free(), Send(ctx, world, []int{0}, 0, 2)); err != nil {
+						return err
+					}
+					if _, err := r.Wait(ctx); !errors.Is(err, want) {
+						return fmt.Errorf("error %w, want %w", err, want)
+					}
+					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+						return err
+					}
+				default:
+					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+						return err
+					}
+					if err := s.recv(make([]byte, 4), 2); !errors.Is(err, want) {
+						return fmt.Errorf("error %w, want %w", err, want)
+					}
 				}
 				_, err = world.Shrink(ctx)
 				return err

@@ -187,13 +187,15 @@ func (b *Box) Refuses(m Match) error {
 	return err
 }
 
-// AwaitsAny tells whether a receive from any source is under way on a context.
+// AwaitsAny tells whether a receive or a probe from any source is under way on a context.
 func (b *Box) AwaitsAny(context uint32) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for o := b.posted.any.head; o != nil; o = o.next {
-		if o.context == context {
-			return true
+	for _, l := range []*opList{&b.posted.any, &b.probes} {
+		for o := l.head; o != nil; o = o.next {
+			if o.context == context && o.peer == AnySource {
+				return true
+			}
 		}
 	}
 	return false

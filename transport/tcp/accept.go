@@ -146,7 +146,7 @@ func (e *Endpoint) greet(g *guest) bool {
 	g.mate.Store(first.guest)
 	var lanes [2]*stream
 	lanes[first.lane], lanes[p.lane] = first.guest.stream, g.stream
-	if !e.welcome(g, lanes, p, deadline) {
+	if !e.welcome(g, lanes, p) {
 		first.guest.sock.Close()
 		return false
 	}
@@ -172,10 +172,12 @@ func (e *Endpoint) await(h *half, deadline time.Time) bool {
 	return true
 }
 
-// welcome answers the dialer and hands the connection to Accept.
-func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble, deadline time.Time) bool {
-	late := time.NewTimer(time.Until(deadline))
+// welcome answers the dialer and hands the connection to Accept. The time for that is counted from now: the last proof
+// comes a round trip later, which on a slow network is about as long as it took the dialer to get here.
+func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) bool {
+	late := time.NewTimer(e.opt.Patience)
 	defer late.Stop()
+	lanes[0].sock.SetDeadline(time.Now().Add(e.opt.Patience))
 	select { // before the answer, so that who was accepted is not refused
 	case e.seats <- struct{}{}:
 	case <-late.C:

@@ -64,8 +64,8 @@ type Options struct {
 	// once if many wait from its address and no member has come from there. Zero
 	// means 256.
 	Handshakes int
-	// Patience is how long the first bytes may take, and then the handshake. Zero
-	// means 2 s.
+	// Patience is how long the first bytes may take, then the handshake until its
+	// proof is there, and then the answer and the last proof. Zero means 2 s.
 	Patience time.Duration
 }
 
