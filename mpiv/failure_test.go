@@ -604,34 +604,48 @@ func TestRevoke(t *testing.T) {
 // A probe has taken a message whose body is with its sender, and nobody will receive it, as the Comm is revoked: the
 // sender does not wait for that.
 func TestRevokeOfWhatAProbeHasTaken(t *testing.T) {
-	for _, layout := range [][]int{{1, 1, 1}, {3}, {2, 1}} {
-		t.Run(fmt.Sprint(layout), func(t *testing.T) {
-			runMortals(t, layout, func(ctx context.Context, world *Comm, w *mortals) error {
-				c, err := Dup(ctx, world)
-				if err != nil {
-					return err
-				}
-				var m *Message
-				switch c.Rank() {
-				case 0:
-					if err := Send(ctx, c, make([]byte, 1<<20), 1, 3); err != nil && !errors.Is(err, ErrRevoked) {
-						return err
-					}
-				case 1:
-					if m, _, err = Mprobe(ctx, c, 0, 3); err != nil {
-						return err
-					}
-					if err := c.Revoke(ctx); err != nil {
-						return err
-					}
-				}
-				if _, err := c.Shrink(ctx); err != nil || m == nil {
-					return err
-				}
-				_, err = Mrecv(ctx, m, make([]byte, 1<<20))
-				return failedWith(err, ErrRevoked, 0)
-			})
-		})
+	for _, layout := range [][]int{{1, 1, 1}, {3}, {2, 1}, {1, 2}} {
+		for by := range 3 {
+			for _, n := range []int{1, 1 << 20} {
+				t.Run(fmt.Sprintf("%v, %d bytes, by %d", layout, n, by), func(t *testing.T) {
+					runMortals(t, layout, func(ctx context.Context, world *Comm, w *mortals) error {
+						c, err := Dup(ctx, world)
+						if err != nil {
+							return err
+						}
+						var m *Message
+						var r Request
+						switch c.Rank() {
+						case 0:
+							r = Isend(c, make([]byte, n), 1, 3)
+						case 1:
+							if m, _, err = Mprobe(ctx, c, 0, 3); err != nil {
+								return err
+							}
+						}
+						if err := Barrier(ctx, world); err != nil {
+							return err
+						}
+						if c.Rank() == by {
+							if err := c.Revoke(ctx); err != nil {
+								return err
+							}
+						}
+						if _, err := r.Wait(ctx); err != nil && !errors.Is(err, ErrRevoked) {
+							return err
+						}
+						if _, err := c.Shrink(ctx); err != nil || m == nil {
+							return err
+						}
+						for !c.Revoked() {
+							c.box.Engine().Progress()
+						}
+						_, err = Mrecv(ctx, m, make([]byte, n))
+						return failedWith(err, ErrRevoked, 0)
+					})
+				})
+			}
+		}
 	}
 }
 

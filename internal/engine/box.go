@@ -612,7 +612,8 @@ func (b *Box) takes(a *arrival) *Message {
 	return m
 }
 
-// dropTaken drops what probes have taken on contexts that are revoked: its senders wait for that.
+// dropTaken drops what probes have taken on contexts that are revoked: its senders wait for that. It may be called while
+// polling, and waits for nothing: of what is received to nowhere nothing has to come.
 func (b *Box) dropTaken() {
 	b.mu.Lock()
 	var drop []*Message
@@ -623,7 +624,7 @@ func (b *Box) dropTaken() {
 	}
 	b.mu.Unlock()
 	for _, m := range drop {
-		if r, ok := m.Irecv(nil); ok {
+		if r, ok := m.Irecv(nil); ok && r.Finished() { // else it is to be offered again, and ends then
 			r.Wait(untilDone, &callDrop)
 		}
 	}
