@@ -86,6 +86,12 @@ func (m *Machine) Cordoned(name string) bool {
 	return h != nil && (h.cordoned || h.draining != nil)
 }
 
+// Drains says whether a host is being emptied for good.
+func (m *Machine) Drains(name string) bool {
+	h := m.hosts[name]
+	return h != nil && h.draining != nil
+}
+
 // Left says whether ranks are kept off a host: by the operator, or since they were moved off
 // it lately.
 func (m *Machine) Left(name string) bool {

@@ -18,6 +18,7 @@ type books struct {
 	accounts map[int]*control.Account
 	holds    map[control.Life]control.Holds
 	outlive  bool                        // there may be another head
+	evicted  *control.Evicted            // this agent is to end; nil: it is not
 	untaken  map[stdio][]*control.Output // of which no head has said that it has it
 	ends     map[stdio]int64             // bytes of each output so far
 }
@@ -62,6 +63,8 @@ func (b *books) noteLocked(m control.FromAgent) {
 		b.ofLocked(m.Exited.Process).Exited = m.Exited
 	case m.Drained != nil:
 		b.ofLocked(m.Drained.Process).Drained = true
+	case m.Evicted != nil:
+		b.evicted = m.Evicted
 	case m.Holds != nil:
 		b.holds[control.Life{Rank: m.Holds.Rank, Epoch: m.Holds.Epoch}] = *m.Holds
 		var lives []uint32 // of each rank two are of use: the newest, and until that is covered the one before
@@ -158,6 +161,11 @@ func (b *books) rejoin(up *line, j control.Joined, heard []control.Life) error {
 	}
 	if err := up.from.Send(control.FromAgent{Rejoined: &all}); err != nil {
 		return err
+	}
+	if b.evicted != nil {
+		if err := up.from.Send(control.FromAgent{Evicted: b.evicted}); err != nil {
+			return err
+		}
 	}
 	for _, pieces := range b.untaken {
 		for _, o := range pieces {

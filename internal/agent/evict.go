@@ -33,7 +33,9 @@ func (a *Agent) evictedAgent(r *remote, reason string) {
 	h.evicted = true
 	a.warn("host %s: its agent is to end (%s), and has %v for its ranks to go elsewhere", h.name, reason, a.job.Grace)
 	refused := make(chan Answer, 1)
-	a.orderAsked(Question{Op: "drain", Host: h.name}, refused)
+	if !a.policy.machine.Drains(h.name) { // or it would be refused: the operator, or its agent, has asked before
+		a.orderAsked(Question{Op: "drain", Host: h.name}, refused)
+	}
 	a.lookEvicted(r, refused)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/witness"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/topology"
@@ -308,6 +309,44 @@ func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// An agent that is to end while its host is being drained stays until that is empty.
+func TestEvictedWhileTheHostIsDrained(t *testing.T) {
+	a, _ := surviving(1, 1, 0)
+	a.done = make(chan struct{}) // what timers post is not taken
+	p := a.processes
+	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
+		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
+	a.tellHosts()
+	a.tellPolicy(leader.LeadingFrom{Host: "a"})
+	a.tellPolicy(leader.ProcessReady{Place: p[2].place()})
+	a.tellPolicy(leader.Drain{Host: "b", Ref: "1"})
+	require.True(t, a.policy.machine.Drains("b"))
+	r := &remote{a: a, host: p[1].host, out: make(chan control.ToAgent, 1), over: make(chan struct{})}
+	a.evictedAgent(r, "it got a signal")
+	require.Empty(t, r.out, "its rank has not left")
+	p[1].ranks = nil
+	a.lookEvicted(r, nil)
+	require.NotNil(t, (<-r.out).Leave)
+}
+
+// A head hears that an agent is to end, though the one before had heard it, or nobody.
+func TestWhoIsToEndTellsTheNextHead(t *testing.T) {
+	b := newBooks()
+	b.say(control.FromAgent{Evicted: &control.Evicted{Reason: "it got a signal"}})
+	here, there := net.Pipe()
+	go func() {
+		defer here.Close()
+		_ = b.rejoin(&line{from: control.NewConn[control.FromAgent](here)}, control.Joined{}, nil)
+	}()
+	told := control.NewConn[control.FromAgent](there)
+	m, err := told.Receive()
+	require.NoError(t, err)
+	require.NotNil(t, m.Rejoined)
+	m, err = told.Receive()
+	require.NoError(t, err)
+	require.Equal(t, "it got a signal", m.Evicted.Reason)
+}
+
 // cordon has a policy begin, for which these hosts of a are cordoned.
 func (a *Agent) cordon(hosts []string) {
 	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{a.processes[0].place()})),
@@ -331,6 +370,8 @@ func TestWhoGoesOnKnowsWhetherItIsCovered(t *testing.T) {
 		p[0].exited, p[0].judged = true, true
 		a.recover(p[0])
 		require.Equal(t, covered, n.adopted(t, p[1]).Covered, "snapshot %d", saved)
+		c := &ledger.Recovered{Epoch: 2, Lost: []int{0}, Ranks: []ledger.Revived{{Rank: 0, Process: 1, From: ledger.Version{Epoch: 1, Number: saved}, File: "copy"}}}
+		require.Equal(t, covered, a.recovery(p[1], c).Adopt.Covered, "under another head, snapshot %d", saved)
 	}
 }
 

@@ -574,7 +574,8 @@ func (a *Agent) recovery(p *process, c *ledger.Recovered) control.Message {
 	for _, x := range c.Ranks {
 		if x.Process == p.index {
 			lives := slices.DeleteFunc(a.livesOf(x.Rank, x.From.Epoch), func(n uint32) bool { return n >= c.Epoch })
-			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
+			covered := x.File != "" && !a.survival.covered[x.Rank].before(version{x.From.Epoch, x.From.Number})
+			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Covered: covered, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
 		}
 	}
 	return control.Message{Place: &place}

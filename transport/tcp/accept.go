@@ -123,7 +123,7 @@ func (e *Endpoint) greet(g *guest) bool {
 	if g.shake() != nil {
 		return false
 	}
-	p, err := readPreamble(g, e.opt.Secret, string(e.addr))
+	p, err := readPreamble(g, e.opt.Secret, e.place)
 	if err != nil {
 		return false
 	}

@@ -32,7 +32,7 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 	if a.Network() != Name {
 		return nil, fmt.Errorf("this endpoint dials %s:host:port only", Name)
 	}
-	p := preamble{secret: e.opt.Secret, addr: string(e.addr), to: string(a)}
+	p := preamble{secret: e.opt.Secret, addr: string(e.addr)}
 	rand.Read(p.id[:])
 	var lanes [2]*stream
 	for i := range lanes {
@@ -46,6 +46,11 @@ func (e *Endpoint) dial(ctx context.Context, a transport.Addr) (*Conn, error) {
 		defer stop()
 		lanes[i] = newStream(s, e.tls, true)
 	}
+	raw, err := lanes[0].sock.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	p.to = place(string(a), networkOf(raw))
 	if err := introduce(lanes, p); err != nil {
 		return nil, e.blame(ctx, explain(err))
 	}

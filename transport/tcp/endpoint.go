@@ -86,6 +86,7 @@ func (o Options) withDefaults() Options {
 type Endpoint struct {
 	opt        Options
 	addr       transport.Addr
+	place      string       // what a preamble is for: addr, and whose
 	tls        *tls.Config  // nil: in clear
 	from       *net.TCPAddr // where dialed connections leave from; nil: where the system likes
 	congestion string       // the system's congestion control
@@ -114,9 +115,11 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 		first = gate.Magic(string(magic[:]), preambleLen)
 	}
 	var congestion string
+	var network uint64
 	ln, err := gate.Listen(ctx, o.Listen, gate.Options{First: first, Waiting: o.Handshakes, Patience: o.Patience,
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			congestion, err = unpace(c)
+			network = networkOf(c)
 			return err
 		}})
 	if err != nil {
@@ -145,6 +148,7 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 	e := &Endpoint{
 		opt:        o,
 		addr:       addr,
+		place:      place(string(addr), network),
 		tls:        forLanes(o.TLS),
 		from:       source(ln.Addr().(*net.TCPAddr)),
 		congestion: congestion,

@@ -88,7 +88,7 @@ func forgers(t testing.TB) (c transport.Conn, lanes [2]*forger) {
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	config := member()
-	p := preamble{id: id{9}, addr: "tcp:h:1", to: string(e.Addr())}
+	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
 	for i := range lanes {
 		p.lane = uint8(i)
 		lanes[i] = forge(t, e, config, p)

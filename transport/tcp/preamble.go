@@ -7,7 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"os"
 	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/transport/internal/proof"
 )
@@ -35,7 +41,7 @@ type preamble struct {
 	secret [16]byte
 	id     id
 	addr   string
-	to     string // address of the endpoint that is dialed
+	to     string // the endpoint that is dialed: see place
 }
 
 type id [16]byte
@@ -76,7 +82,7 @@ func (p preamble) append(b []byte) []byte {
 }
 
 // readPreamble reads as far as what it has read is what it must be: a stranger
-// gets no further than the fixed part. own is the address at which it is read.
+// gets no further than the fixed part. own is the place at which it is read.
 func readPreamble(r io.Reader, secret [16]byte, own string) (p preamble, err error) {
 	var b [preambleLen + maxAddr]byte
 	if _, err := io.ReadFull(r, b[:preambleLen]); err != nil {
@@ -103,6 +109,28 @@ func readPreamble(r io.Reader, secret [16]byte, own string) (p preamble, err err
 	}
 	return p, nil
 }
+
+// place is where an endpoint is that listens at a in that network. The loopback's addresses every host has: of those a proof
+// tells whose they are.
+func place(a string, network uint64) string {
+	at, err := netip.ParseAddrPort(strings.TrimPrefix(a, Name+":"))
+	if err != nil || !at.Addr().Unmap().IsLoopback() {
+		return a
+	}
+	return fmt.Sprintf("%s in network %d of boot %s", a, network, boot())
+}
+
+// networkOf is the number of a socket's network namespace; 0 before Linux 5.14, where those of one machine are not told apart.
+func networkOf(c syscall.RawConn) (network uint64) {
+	_ = c.Control(func(fd uintptr) { network, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) })
+	return network
+}
+
+// boot is a name of this machine until it is booted again.
+var boot = sync.OnceValue(func() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+})
 
 // validAddr tells whether a can be in a preamble, and printed.
 func validAddr(a string) bool {

@@ -82,7 +82,7 @@ func TestStrangersAreTurnedAwayAndHoldNobodyUp(t *testing.T) {
 			friend := listenHere(t, Options{Secret: secret})
 			start := time.Now()
 			p := good
-			p.to = string(e.Addr())
+			p.to = e.place
 			s := knock(t, e, tt.writes(p))
 
 			near, err := friend.Dial(t.Context(), e.Addr())
@@ -158,7 +158,7 @@ func TestWhatWasHeardIsNoConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := listenHere(t, Options{Secret: [16]byte{1}, Patience: 300 * time.Millisecond})
-			p := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}
+			p := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1", to: e.place}
 			var lanes [2]net.Conn
 			for i := range lanes {
 				p.lane = uint8(i)
@@ -179,7 +179,7 @@ func TestWhatWasHeardIsNoConnection(t *testing.T) {
 
 func TestTheSameLaneTwiceIsNoConnection(t *testing.T) {
 	e := listenHere(t, Options{Patience: 100 * time.Millisecond})
-	b := preamble{id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}.append(nil)
+	b := preamble{id: id{7}, addr: "tcp:h:1", to: e.place}.append(nil)
 	knock(t, e, b)
 	knock(t, e, b)
 	eventually(t, "both to be turned away", func() bool { return e.Strangers() == 2 })
@@ -189,7 +189,7 @@ func TestTheSameLaneTwiceIsNoConnection(t *testing.T) {
 func TestACrowdOfSilentStrangersIsBounded(t *testing.T) {
 	const handshakes, crowd = 8, 60
 	e := listenHere(t, Options{Handshakes: handshakes, Patience: time.Minute})
-	good := preamble{id: id{7}, addr: "tcp:h:1", to: string(e.Addr())}.append(nil)
+	good := preamble{id: id{7}, addr: "tcp:h:1", to: e.place}.append(nil)
 	friend := listenHere(t, Options{})
 	for range crowd {
 		knock(t, e, good[:len(good)-1]) // all that is looked at before there is a goroutine

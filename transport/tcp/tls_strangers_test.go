@@ -90,7 +90,7 @@ func TestStrangersToTLSAreTurnedAway(t *testing.T) {
 				sock.(*tls.Conn).Handshake() // the stranger may learn here or later
 			}
 			p := good
-			p.to = string(e.Addr())
+			p.to = e.place
 			sock.Write(tt.writes(p))
 
 			near, err := friend.Dial(t.Context(), e.Addr())
@@ -124,7 +124,7 @@ func TestTheLanesOfTwoMembersAreNoConnection(t *testing.T) {
 	member := members(t)
 	e := listenHere(t, Options{TLS: member(), Patience: 200 * time.Millisecond})
 	for lane := range 2 {
-		forge(t, e, member(), preamble{lane: uint8(lane), id: id{9}, addr: "tcp:h:1", to: string(e.Addr())})
+		forge(t, e, member(), preamble{lane: uint8(lane), id: id{9}, addr: "tcp:h:1", to: e.place})
 	}
 	eventually(t, "both to be turned away", func() bool { return e.Strangers() == 2 })
 	require.Empty(t, e.backlog)
