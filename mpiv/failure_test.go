@@ -776,39 +776,37 @@ func TestRevokeOutlivesItsRank(t *testing.T) {
 	})
 }
 
-// So they do where the one that it has told frees the Comm before it knows that the other has died; and so it is with a
-// collective that was given up.
-func TestFreedByWhoHasHeard(t *testing.T) {
-	for _, revoked := range []bool{true, false} {
-		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
+// toldOne is four ranks of which 0 revokes a Comm, or gives up a collective on it, which it tells rank 2 alone; when all have said a word to it
+// in the world it dies. Ranks 1 and 3 wait for rank 2, and hear why in vain. early and late are what rank 2 does, before rank 0 has
+// done so and after it.
+func toldOne(t *testing.T, early, late func(ctx context.Context, c *Comm, s *series, want error) error) {
+	for _, want := range []error{ErrRevoked, ErrAbandoned} {
+		t.Run(want.Error(), func(t *testing.T) {
 			runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, world *Comm, w *mortals) error {
 				c, err := Dup(ctx, world)
 				if err != nil {
 					return err
 				}
+				s := c.begin(ctx, opBcast, 2)
+				if c.Rank() == 2 {
+					err = early(ctx, c, &s, want)
+				}
+				if err := errors.Join(err, Barrier(ctx, world)); err != nil {
+					return err
+				}
 				heard := slices.Values([]topology.Rank{2})
-				switch s := c.begin(ctx, opBcast, 2); {
-				case c.Rank() == 0 && revoked:
+				switch {
+				case c.Rank() == 0 && want == ErrRevoked:
 					c.box.Revoke(c.context, heard)
 				case c.Rank() == 0:
 					c.box.Abandon(s.m, "enough", heard)
 				case c.Rank() == 2:
-					for !c.Revoked() && c.box.Abandoned(s.m.Context, s.m.Tag) == nil {
-						c.box.Engine().Progress()
-					}
-					if err := c.Free(); err != nil {
-						return err
-					}
-					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
+					if err := errors.Join(late(ctx, c, &s, want), Send(ctx, world, []int{0}, 0, 1)); err != nil {
 						return err
 					}
 				default:
 					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
 						return err
-					}
-					want := ErrAbandoned
-					if revoked {
-						want = ErrRevoked
 					}
 					if err := s.recv(make([]byte, 4), 2); !errors.Is(err, want) {
 						return fmt.Errorf("error %w, want %w", err, want)
@@ -829,60 +827,28 @@ func TestFreedByWhoHasHeard(t *testing.T) {
 	}
 }
 
-// So they do where the one that it has told has freed the Comm before, and its part of the collective is under way yet.
+// The others hear, too, where the one that was told frees the Comm before it knows that the other has died.
+func TestFreedByWhoHasHeard(t *testing.T) {
+	toldOne(t, func(context.Context, *Comm, *series, error) error { return nil }, func(_ context.Context, c *Comm, s *series, _ error) error {
+		for !c.Revoked() && c.box.Abandoned(s.m.Context, s.m.Tag) == nil {
+			c.box.Engine().Progress()
+		}
+		return c.Free()
+	})
+}
+
+// So they do where it has freed the Comm before it is told, and its part of the collective is under way yet.
 func TestFreedByWhoHearsLater(t *testing.T) {
-	for _, revoked := range []bool{true, false} {
-		t.Run(fmt.Sprint(revoked), func(t *testing.T) {
-			runMortals(t, []int{1, 1, 1, 1}, func(ctx context.Context, world *Comm, w *mortals) error {
-				c, err := Dup(ctx, world)
-				if err != nil {
-					return err
-				}
-				want := ErrAbandoned
-				if revoked {
-					want = ErrRevoked
-				}
-				heard := slices.Values([]topology.Rank{2})
-				switch s := c.begin(ctx, opBcast, 2); c.Rank() {
-				case 0:
-					if _, err := Recv(ctx, world, []int{0}, 2, 2); err != nil {
-						return err
-					}
-					if revoked {
-						c.box.Revoke(c.context, heard)
-					} else {
-						c.box.Abandon(s.m, "enough", heard)
-					}
-					for r := 1; r < 4; r++ {
-						if _, err := Recv(ctx, world, []int{0}, r, 1); err != nil {
-							return err
-						}
-					}
-					return w.die(c)
-				case 2:
-					r := s.later(func(s *series) error { return s.recv(make([]byte, 4), 0) })
-					if err := errors.Join(c.Free(), Send(ctx, world, []int{0}, 0, 2)); err != nil {
-						return err
-					}
-					if _, err := r.Wait(ctx); !errors.Is(err, want) {
-						return fmt.Errorf("error %w, want %w", err, want)
-					}
-					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
-						return err
-					}
-				default:
-					if err := Send(ctx, world, []int{0}, 0, 1); err != nil {
-						return err
-					}
-					if err := s.recv(make([]byte, 4), 2); !errors.Is(err, want) {
-						return fmt.Errorf("error %w, want %w", err, want)
-					}
-				}
-				_, err = world.Shrink(ctx)
-				return err
-			})
-		})
-	}
+	var r Request // of rank 2
+	toldOne(t, func(_ context.Context, c *Comm, s *series, _ error) error {
+		r = s.later(func(s *series) error { return s.recv(make([]byte, 4), 0) })
+		return c.Free()
+	}, func(ctx context.Context, _ *Comm, _ *series, want error) error {
+		if _, err := r.Wait(ctx); !errors.Is(err, want) {
+			return fmt.Errorf("error %w, want %w", err, want)
+		}
+		return nil
+	})
 }
 
 // An agreement tells all the same: the flag, and whether somebody did not know of a
