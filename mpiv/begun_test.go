@@ -281,3 +281,35 @@ func TestErrorsOfNonBlockingCollectivesNameTheirBegin(t *testing.T) {
 		return nil
 	})
 }
+
+// Where a rank holds so much that it has not received that its peers only offer messages, non-blocking collectives
+// end, too, in whichever order each rank waits for them.
+func TestBegunWhereMuchIsUnexpected(t *testing.T) {
+	for _, layout := range [][]int{{2}, {1, 1}} {
+		t.Run(fmt.Sprint(layout), func(t *testing.T) {
+			runProcessesAs(t, engine.Config{Unexpected: 1 << 10}, layout, func(ctx context.Context, c *Comm) error {
+				peer := 1 - c.Rank()
+				const n = 448 // two of them are more than 1 KiB, with what holds them
+				much := []Request{Isend(c, make([]byte, n), peer, 0), Isend(c, make([]byte, n), peer, 0)}
+				for range 3 { // it is there, and the peer has heard that it is much
+					if err := Barrier(ctx, c); err != nil {
+						return err
+					}
+				}
+				const root = 1
+				rs := []Request{Igather(ctx, c, []int{c.Rank()}, make([]int, 2), root), Iscatter(ctx, c, []int{3, 4}, []int{0}, root)}
+				for _, i := range []int{c.Rank(), 1 - c.Rank()} {
+					if _, err := rs[i].Wait(ctx); err != nil {
+						return err
+					}
+				}
+				for range much {
+					if _, err := Recv(ctx, c, make([]byte, n), peer, 0); err != nil {
+						return err
+					}
+				}
+				return Waitall(ctx, much, nil)
+			})
+		})
+	}
+}

@@ -17,17 +17,21 @@ import (
 // shows it, who writes waits for him, and for a moment after he went, as he may look for the
 // next head; while nobody does, it is kept, and the oldest goes when the spool is full.
 type spool struct {
-	mu      sync.Mutex // guards what follows
-	room    sync.Cond  // something has changed
-	texts   []control.Text
-	bytes   int
-	gone    int // texts that are no more: the number of the first that is, counted from 0
-	fronts  map[*front]*shows
-	until   time.Time   // when nobody need be waited for who shows them
-	wake    *time.Timer // at that time
-	dropped int64       // bytes that went
-	ended   bool        // no more comes
-	closed  bool        // nobody waits any more
+	mu         sync.Mutex // guards what follows
+	room       sync.Cond  // something has changed
+	texts      []control.Text
+	bytes      int
+	gone       int            // texts that are no more: the number of the first that is, counted from 0
+	older      []control.Text // the last of those, for a moment: who comes back then may not have shown them
+	olderBytes int            // of them
+	parted     map[string]int // by viewer that went in that moment: the number of the text that it shows next
+	fronts     map[*front]*shows
+	until      time.Time   // when nobody need be waited for who shows them
+	anew       time.Time   // until then a viewer that was not here may have shown what is older
+	wake       *time.Timer // at that time
+	dropped    int64       // bytes that went
+	ended      bool        // no more comes
+	closed     bool        // nobody waits any more
 }
 
 // A shows is how far a front is: the numbers of the texts that it gets next, and shows next.
@@ -37,12 +41,13 @@ type shows struct{ sends, shows int }
 const spoolBytes = 16 << 20
 
 func newSpool() *spool {
-	s := &spool{fronts: map[*front]*shows{}}
+	s := &spool{fronts: map[*front]*shows{}, parted: map[string]int{}}
 	s.room.L = &s.mu
 	s.until = time.Now().Add(frontTime) // which has passed when it is woken: nothing would wake it again
 	s.wake = time.AfterFunc(frontTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.trimLocked()
 		s.room.Broadcast()
 	})
 	return s
@@ -53,6 +58,7 @@ func (s *spool) expect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expectLocked()
+	s.anew = s.until
 }
 
 func (s *spool) expectLocked() {
@@ -100,7 +106,12 @@ func (s *spool) next(f *front) (t control.Text, dropped int64, ok bool) {
 		case at == nil, s.closed, s.ended && at.shows == end:
 			return t, 0, false
 		case at.sends < end:
-			t, dropped = s.texts[at.sends-s.gone], s.dropped
+			if behind := s.gone - at.sends; behind > 0 {
+				t = s.older[len(s.older)-behind]
+			} else {
+				t = s.texts[-behind]
+			}
+			dropped = s.dropped
 			s.dropped = 0
 			at.sends++
 			return t, dropped, true
@@ -126,9 +137,30 @@ func (s *spool) advanceLocked() {
 		all = min(all, at.shows)
 	}
 	for len(s.fronts) > 0 && s.gone < all {
+		if time.Now().Before(s.until) {
+			s.older, s.olderBytes = append(s.older, s.texts[0]), s.olderBytes+len(s.texts[0].Data)
+		}
+		for ; s.olderBytes > spoolBytes; s.older = s.older[1:] {
+			s.olderBytes -= len(s.older[0].Data)
+		}
 		s.forgetLocked()
 	}
+	s.trimLocked()
 	s.room.Broadcast()
+}
+
+// trimLocked forgets what was shown when nobody may come back any more, and has nobody to show it to.
+func (s *spool) trimLocked() {
+	if time.Now().Before(s.until) {
+		return
+	}
+	for _, at := range s.fronts {
+		if at.shows < s.gone {
+			return
+		}
+	}
+	s.older, s.olderBytes = nil, 0
+	clear(s.parted)
 }
 
 // forgetLocked forgets the first text.
@@ -139,17 +171,24 @@ func (s *spool) forgetLocked() {
 	s.gone++
 }
 
-// join has f show what there is, in place of the same viewer if it shows it already.
+// join has f show what there is, in place of the same viewer if it shows it already. One that was here a moment ago, or
+// with the head before, goes on with what others have shown meanwhile.
 func (s *spool) join(f *front) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g := range s.fronts {
 		if g.viewer == f.viewer {
 			g.end()
-			delete(s.fronts, g)
+			s.partLocked(g)
 		}
 	}
-	s.fronts[f] = &shows{s.gone, s.gone}
+	oldest, from := s.gone-len(s.older), s.gone
+	if n, here := s.parted[f.viewer]; here {
+		from = max(n, oldest)
+	} else if time.Now().Before(s.anew) {
+		from = oldest
+	}
+	s.fronts[f] = &shows{from, from}
 	s.room.Broadcast()
 }
 
@@ -160,11 +199,15 @@ func (s *spool) leave(f *front) {
 	if s.fronts[f] == nil {
 		return
 	}
-	delete(s.fronts, f)
-	if len(s.fronts) == 0 {
-		s.expectLocked()
-	}
+	s.partLocked(f)
 	s.advanceLocked()
+}
+
+// partLocked notes that f has gone, and may come back in a moment.
+func (s *spool) partLocked(f *front) {
+	s.parted[f.viewer] = s.fronts[f].shows
+	delete(s.fronts, f)
+	s.expectLocked()
 }
 
 // who is those that show what there is.

@@ -113,6 +113,58 @@ func TestSpoolForSeveral(t *testing.T) {
 	})
 }
 
+// A viewer that comes back in a moment is shown what others have shown meanwhile: after its connection has broken, and
+// where another head leads, which does not know it.
+func TestSpoolForOneThatComesBack(t *testing.T) {
+	for _, anew := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSpool()
+			time.Sleep(2 * frontTime)
+			f, g := someFront(), someFront()
+			f.viewer, g.viewer = "f", "g"
+			show := func(f *front, text string) {
+				t.Helper()
+				next, _, ok := s.next(f)
+				require.True(t, ok)
+				require.Equal(t, text, string(next.Data))
+				s.shown(f, 1)
+			}
+			write := func(text string) { go s.add(control.Text{Data: []byte(text)}); synctest.Wait() }
+			s.join(g)
+			if anew {
+				s.expect()
+			} else {
+				s.join(f)
+				write("0")
+				show(f, "0")
+				show(g, "0")
+				s.leave(f)
+			}
+			write("1")
+			show(g, "1")
+			write("2")
+			show(g, "2")
+			time.Sleep(frontTime / 2)
+			again := someFront()
+			again.viewer = "f"
+			s.join(again)
+			time.Sleep(frontTime)
+			write("3")
+			show(g, "3")
+			for _, text := range []string{"1", "2", "3"} {
+				show(again, text)
+			}
+			require.Empty(t, s.older)
+			late := someFront()
+			late.viewer = "late"
+			s.join(late)
+			write("4")
+			show(late, "4")
+			s.close()
+		})
+	}
+}
+
 // What nobody was there to see, and was too much to keep, is told with the rest.
 func TestSpoolSaysWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,6 +24,7 @@ type Box struct {
 	posted     posted
 	unexpected unexpected
 	probes     opList     // that wait for an arrival
+	deferred   opList     // tasks that nobody has asked for
 	taken      []*Message // by probes, and not received
 	ops        *op        // free, linked by next
 	live       int        // ops in use, without lone

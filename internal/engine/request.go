@@ -215,6 +215,7 @@ func (r Request) Test() (Status, bool, error) {
 			if err := r.op.box.e.err(); err != nil {
 				return Status{}, true, err
 			}
+			r.op.box.startDeferred()
 			return Status{}, false, nil
 		}
 	}

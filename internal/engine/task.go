@@ -43,11 +43,12 @@ func (e *Engine) goTask(run func()) {
 
 // Defer leaves the task to who waits for it. run finishes it, and waits for messages alone: nobody
 // else waits for what it does. It is called once: by the goroutine that waits for the task with
-// ctx, or in one of its own when somebody asks for the task in another way.
+// ctx, or in one of its own when somebody asks for the task in another way, or sleeps for something else.
 func (t Task) Defer(ctx context.Context, run func()) {
 	b := t.op.box
 	b.mu.Lock()
 	t.op.run, t.op.ctx = run, ctx
+	b.deferred.push(t.op)
 	b.mu.Unlock()
 }
 
@@ -55,14 +56,33 @@ func (t Task) Defer(ctx context.Context, run func()) {
 func (o *op) start(ctx context.Context) {
 	b := o.box
 	b.mu.Lock()
-	run, of := o.run, o.ctx
-	o.run, o.ctx = nil, nil
+	run, of := b.undeferLocked(o)
 	b.mu.Unlock()
 	switch {
 	case run == nil:
 	case reflect.ValueOf(ctx).Comparable() && ctx == of:
 		run()
 	default:
+		b.e.goTask(run)
+	}
+}
+
+// undeferLocked is how to run o, if it is a task that is deferred, which it is not after that.
+func (b *Box) undeferLocked(o *op) (run func(), ctx context.Context) {
+	if run, ctx = o.run, o.ctx; run != nil {
+		b.deferred.remove(o)
+		o.run, o.ctx = nil, nil
+	}
+	return run, ctx
+}
+
+// startDeferred has all tasks go on that are deferred, for who waits for something else: where the rank holds too much
+// that it has not received what others send waits for its receiver, and each may wait for another task first.
+func (b *Box) startDeferred() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for o := b.deferred.head; o != nil; o = b.deferred.head {
+		run, _ := b.undeferLocked(o)
 		b.e.goTask(run)
 	}
 }

@@ -299,6 +299,7 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 		}
 		waitPool.Put(w)
 	}()
+	b.startDeferred()
 	_, firm := ctx.(takingBack)
 	sleeper := g.sleeper()
 	for ; o == lasts; o = e.spinFor(g, s) {
