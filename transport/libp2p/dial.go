@@ -18,7 +18,7 @@ import (
 )
 
 var errHungUp = errors.New("it hung up during the handshake: " +
-	"it has another secret or version, does not accept this certificate, or has too many connections that it has not accepted")
+	"it has another secret or version, does not accept this certificate, has too many connections that it has not accepted, or a slow or bad network took too long")
 
 // Dial connects, directly if it can. A context without a deadline gives the
 // handshake Options.Patience after the hosts are connected.

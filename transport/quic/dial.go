@@ -19,7 +19,7 @@ import (
 const pause = 25 * time.Millisecond
 
 var errHungUp = errors.New("it hung up during the handshake: " +
-	"it has another secret or version, does not accept this certificate, or has too many connections that it has not accepted")
+	"it has another secret or version, does not accept this certificate, has too many connections that it has not accepted, or a slow or bad network took too long")
 
 func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
 	c, err := e.dial(ctx, a)

@@ -18,7 +18,7 @@ import (
 )
 
 var errHungUp = errors.New("it hung up during the handshake: " +
-	"it has another secret or version, is with TLS where this is without, or has too many connections that it has not accepted")
+	"it has another secret or version, is with TLS where this is without, has too many connections that it has not accepted, or a slow or bad network took too long")
 
 func (e *Endpoint) Dial(ctx context.Context, a transport.Addr) (transport.Conn, error) {
 	c, err := e.dial(ctx, a)
