@@ -185,6 +185,10 @@ func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) bool {
 	case <-g.gone:
 		return false
 	}
+	if e.adopt(g) { // a member: others who wait for its place do not end it while its last proof is on the way
+		defer e.forget(g)
+		e.leave(g)
+	}
 	if answer(lanes[0], p) == nil {
 		if c, err := e.connect(lanes, transport.Addr(p.addr)); err == nil {
 			e.backlog <- c // has room: we have a seat

@@ -224,6 +224,50 @@ func TestACrowdOfSilentStrangersIsBounded(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second, "Close waits for silent strangers")
 }
 
+// The last proof of a member far away comes later than a crowd lets strangers stay.
+func TestACrowdEndsNoMembersHandshake(t *testing.T) {
+	const handshakes, crowd = 8, 40
+	e := listenHere(t, Options{Handshakes: handshakes, Patience: 10 * time.Second})
+	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
+	var lanes [2]net.Conn
+	for i := range lanes {
+		p.lane = uint8(i)
+		lanes[i] = knock(t, e, p.append(nil))
+	}
+	var b [answerLen]byte
+	_, err := io.ReadFull(lanes[0], b[:])
+	require.NoError(t, err)
+	other := preamble{id: id{7}, addr: "tcp:h:1", to: e.place}.append(nil)
+	for range crowd {
+		knock(t, e, other[:len(other)-1])
+	}
+	eventually(t, "some to be turned away", func() bool { return e.Strangers() > handshakes })
+	last := p.last(b[:nonceLen])
+	_, err = lanes[0].Write(last[:])
+	require.NoError(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	_, err = e.Accept(ctx)
+	require.NoError(t, err)
+}
+
+// Who has shown the secret and says no more keeps Close from nothing.
+func TestCloseEndsAHandshakeThatWaitsForTheLastProof(t *testing.T) {
+	e := listenHere(t, Options{Patience: time.Minute})
+	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
+	var lanes [2]net.Conn
+	for i := range lanes {
+		p.lane = uint8(i)
+		lanes[i] = knock(t, e, p.append(nil))
+	}
+	var b [answerLen]byte
+	_, err := io.ReadFull(lanes[0], b[:])
+	require.NoError(t, err)
+	start := time.Now()
+	require.NoError(t, e.Close())
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
 func TestDialSaysWhy(t *testing.T) {
 	e := listenHere(t, Options{Secret: [16]byte{1}})
 	friend := listenHere(t, Options{})
