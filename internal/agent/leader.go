@@ -164,7 +164,7 @@ func (a *Agent) storeContracts() {
 	}
 }
 
-// lockBeside keeps other jobs from writing files of the same directory, until it is called back: what another stores
+// lockBeside keeps other jobs from writing files of the same directory until unlock: what another stores
 // between our reading and writing would be lost. Where there are no locks, or one who has it hangs, it goes on without.
 func lockBeside(file string) (unlock func()) {
 	if leads, err := filepath.EvalSymlinks(file); err == nil {

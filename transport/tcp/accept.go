@@ -172,12 +172,11 @@ func (e *Endpoint) await(h *half, deadline time.Time) bool {
 	return true
 }
 
-// welcome answers the dialer and hands the connection to Accept. The time for that is counted from now: the last proof
-// comes a round trip later, which on a slow network is about as long as it took the dialer to get here.
+// welcome answers the dialer and hands the connection to Accept. The last proof has time of its own: it comes a round trip
+// later, which on a slow network is about as long as it took the dialer to get here.
 func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) bool {
 	late := time.NewTimer(e.opt.Patience)
 	defer late.Stop()
-	lanes[0].sock.SetDeadline(time.Now().Add(e.opt.Patience))
 	select { // before the answer, so that who was accepted is not refused
 	case e.seats <- struct{}{}:
 	case <-late.C:
@@ -185,6 +184,7 @@ func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) bool {
 	case <-g.gone:
 		return false
 	}
+	lanes[0].sock.SetDeadline(time.Now().Add(e.opt.Patience))
 	if e.adopt(g) { // a member: others who wait for its place do not end it while its last proof is on the way
 		defer e.forget(g)
 		e.leave(g)
