@@ -96,6 +96,7 @@ type Breach struct {
 	Since    time.Time
 	Evidence string // for people
 	Lasts    bool   // it was told before, and readings show it again
+	lent     bool   // it is another link that promised so much: no contract of this one is broken, and none will be kept again
 }
 
 // Recovered: from one host to the other is delivered again what was promised, over whichever network.

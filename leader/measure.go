@@ -229,7 +229,7 @@ func (m *Machine) asSlow(w *measurement, from, to string, seen float64) {
 		}
 		l := Link{from, to, old.Network}
 		if seen < wellAgain*f.over.Promised && seen < noBetter*f.over.Seen && m.breaches[l] == nil {
-			m.breach(Breach{Link: l, Promised: f.over.Promised, Seen: seen, Evidence: fmt.Sprintf("measured after %v was left for it", old)})
+			m.breach(Breach{Link: l, Promised: f.over.Promised, Seen: seen, Evidence: fmt.Sprintf("measured after %v was left for it", old), lent: true})
 		}
 	}
 }

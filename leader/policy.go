@@ -134,8 +134,8 @@ func (m *Machine) take(in Input) {
 			m.fine[in.Link] = fine{m.now, in.Seen}
 		}
 	case Fine:
-		if b := m.breaches[in.Link]; b != nil && in.Seen >= wellAgain*b.Promised {
-			delete(m.breaches, in.Link) // it has no contract of its own that would be kept again
+		if b := m.breaches[in.Link]; b != nil && b.lent && in.Seen >= wellAgain*b.Promised {
+			delete(m.breaches, in.Link)
 		}
 		if m.breaches[in.Link] == nil {
 			m.fine[in.Link] = fine{m.now, in.Seen}

@@ -13,6 +13,7 @@ type breach struct {
 	Fall
 	since time.Time
 	text  string
+	lent  bool
 }
 
 const (
@@ -69,7 +70,7 @@ func (m *Machine) breach(in Breach) {
 		if m.breaches[in.Link] == nil {
 			m.gather(gatherFor)
 		}
-		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence}
+		m.breaches[in.Link] = &breach{Fall{in.Link, in.Promised, in.Seen}, since, in.Evidence, in.lent}
 		delete(m.fine, in.Link)
 	}
 }

@@ -83,6 +83,7 @@ func (s *spool) add(t control.Text) error {
 	own := s.gone + len(s.texts)
 	for s.bytes > spoolBytes && len(s.fronts) == 0 && len(s.texts) > 1 {
 		s.dropped += int64(len(s.texts[0].Data))
+		s.older, s.olderBytes = nil, 0 // which are the last before the first text
 		s.forgetLocked()
 	}
 	s.room.Broadcast()

@@ -165,6 +165,44 @@ func TestSpoolForOneThatComesBack(t *testing.T) {
 	}
 }
 
+// Where more was written than is kept before it came back, it is shown nothing twice.
+func TestSpoolForOneThatComesBackTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpool()
+		time.Sleep(2 * frontTime)
+		f, g := someFront(), someFront()
+		f.viewer, g.viewer = "f", "g"
+		s.join(f)
+		s.join(g)
+		s.leave(g) // what f shows now is kept for it
+		for i := range 2 {
+			go s.add(control.Text{Data: []byte{byte(i)}})
+			synctest.Wait()
+			_, _, ok := s.next(f)
+			require.True(t, ok)
+			s.shown(f, 1)
+		}
+		s.leave(f)
+		for i := range 3 {
+			data := make([]byte, spoolBytes/2)
+			data[0] = byte(2 + i)
+			go s.add(control.Text{Data: data})
+			synctest.Wait()
+		}
+		again := someFront()
+		again.viewer = "f"
+		s.join(again)
+		for want := 3; want < 5; want++ { // text 2 was too much
+			next, _, ok := s.next(again)
+			require.True(t, ok)
+			require.EqualValues(t, want, next.Data[0])
+			s.shown(again, 1)
+		}
+		s.close()
+		synctest.Wait()
+	})
+}
+
 // What nobody was there to see, and was too much to keep, is told with the rest.
 func TestSpoolSaysWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -133,7 +133,7 @@ func (b *Box) PassOn(m Match, peers iter.Seq[topology.Rank]) {
 
 // PassAbandoned tells others, once, what the box's rank has heard from ranks that have failed: they may have failed before all
 // had heard, and others wait for who has. peers is those of a context; nil: it is of no communicator yet, or any more, or they were told
-// by PassOn. It is called with locks held.
+// by PassOn. peers is called with locks held.
 func (b *Box) PassAbandoned(peers func(context uint32) iter.Seq[topology.Rank]) {
 	failed := b.e.Failed()
 	b.passAbandonedOf(func(r *run) bool { return slices.Contains(failed, r.why.By) }, peers)

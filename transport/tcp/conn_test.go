@@ -35,11 +35,7 @@ func (b *box) Pulled(uint64, error) {}
 
 // impostor is a connection to e whose other end is two plain sockets.
 func impostor(t *testing.T, e *Endpoint) (c transport.Conn, lanes [2]net.Conn) {
-	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
-	for i := range lanes {
-		p.lane = uint8(i)
-		lanes[i] = knock(t, e, p.append(nil))
-	}
+	lanes, p := begun(t, e)
 	require.NoError(t, answered(newStream(lanes[0], nil, true), p))
 	c, err := e.Accept(t.Context())
 	require.NoError(t, err)

@@ -35,6 +35,16 @@ func knock(t *testing.T, e *Endpoint, b []byte) net.Conn {
 	return s
 }
 
+// begun is the two sockets of a member that has shown the secret in both, and has its last proof still to give.
+func begun(t *testing.T, e *Endpoint) (lanes [2]net.Conn, p preamble) {
+	p = preamble{secret: e.opt.Secret, id: id{9}, addr: "tcp:h:1", to: e.place}
+	for i := range lanes {
+		p.lane = uint8(i)
+		lanes[i] = knock(t, e, p.append(nil))
+	}
+	return lanes, p
+}
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -158,12 +168,7 @@ func TestWhatWasHeardIsNoConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := listenHere(t, Options{Secret: [16]byte{1}, Patience: 300 * time.Millisecond})
-			p := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1", to: e.place}
-			var lanes [2]net.Conn
-			for i := range lanes {
-				p.lane = uint8(i)
-				lanes[i] = knock(t, e, p.append(nil))
-			}
+			lanes, p := begun(t, e)
 			then(lanes[0], p)
 			for i, want := range []int64{answerLen, 0} {
 				lanes[i].SetDeadline(time.Now().Add(10 * time.Second))
@@ -228,12 +233,7 @@ func TestACrowdOfSilentStrangersIsBounded(t *testing.T) {
 func TestACrowdEndsNoMembersHandshake(t *testing.T) {
 	const handshakes, crowd = 8, 40
 	e := listenHere(t, Options{Handshakes: handshakes, Patience: 10 * time.Second})
-	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
-	var lanes [2]net.Conn
-	for i := range lanes {
-		p.lane = uint8(i)
-		lanes[i] = knock(t, e, p.append(nil))
-	}
+	lanes, p := begun(t, e)
 	var b [answerLen]byte
 	_, err := io.ReadFull(lanes[0], b[:])
 	require.NoError(t, err)
@@ -254,12 +254,7 @@ func TestACrowdEndsNoMembersHandshake(t *testing.T) {
 // Who has shown the secret and says no more keeps Close from nothing.
 func TestCloseEndsAHandshakeThatWaitsForTheLastProof(t *testing.T) {
 	e := listenHere(t, Options{Patience: time.Minute})
-	p := preamble{id: id{9}, addr: "tcp:h:1", to: e.place}
-	var lanes [2]net.Conn
-	for i := range lanes {
-		p.lane = uint8(i)
-		lanes[i] = knock(t, e, p.append(nil))
-	}
+	lanes, _ := begun(t, e)
 	var b [answerLen]byte
 	_, err := io.ReadFull(lanes[0], b[:])
 	require.NoError(t, err)
