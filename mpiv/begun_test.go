@@ -285,6 +285,78 @@ func TestErrorsOfNonBlockingCollectivesNameTheirBegin(t *testing.T) {
 // Where a rank holds so much that it has not received that its peers only offer messages, non-blocking collectives
 // end, too, in whichever order each rank waits for them.
 func TestBegunWhereMuchIsUnexpected(t *testing.T) {
+	whereMuchIsUnexpected(t, func(ctx context.Context, c *Comm) error {
+		const root = 1
+		rs := []Request{Igather(ctx, c, []int{c.Rank()}, make([]int, 2), root), Iscatter(ctx, c, []int{3, 4}, []int{0}, root)}
+		for _, i := range []int{c.Rank(), 1 - c.Rank()} {
+			if _, err := rs[i].Wait(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// There they also go on while their rank asks again and again for something else.
+func TestBegunWhileOthersAreTested(t *testing.T) {
+	const tag = 5
+	for name, ask := range map[string]func(c *Comm, rs []Request) (bool, error){
+		"Test": func(c *Comm, rs []Request) (bool, error) {
+			_, ok, err := rs[0].Test()
+			return ok, err
+		},
+		"Testany": func(c *Comm, rs []Request) (bool, error) {
+			_, _, ok, err := Testany(rs)
+			return ok, err
+		},
+		"Testsome": func(c *Comm, rs []Request) (bool, error) {
+			done, err := Testsome(rs, nil)
+			return len(done) > 0, err
+		},
+		"Testall": func(c *Comm, rs []Request) (bool, error) { return Testall(rs, nil) },
+		"Iprobe": func(c *Comm, rs []Request) (bool, error) {
+			_, ok, err := Iprobe(c, 0, tag+1)
+			return ok, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whereMuchIsUnexpected(t, func(ctx context.Context, c *Comm) error {
+				const root = 1
+				r := Igather(ctx, c, []int{c.Rank()}, make([]int, 2), root)
+				if c.Rank() == root {
+					of := []Request{Irecv(c, []int{0}, 0, tag)}
+					for ok := false; !ok; {
+						var err error
+						if ok, err = ask(c, of); err != nil {
+							return err
+						} else if ctx.Err() != nil {
+							return ctx.Err()
+						}
+					}
+					if _, err := Recv(ctx, c, []int{0}, 0, tag+1); err != nil {
+						return err
+					}
+					if err := Waitall(ctx, of, nil); err != nil {
+						return err
+					}
+				}
+				if _, err := r.Wait(ctx); err != nil {
+					return err
+				}
+				if c.Rank() != root {
+					if err := Send(ctx, c, []int{1}, root, tag); err != nil {
+						return err
+					}
+					return Send(ctx, c, []int{1}, root, tag+1)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// whereMuchIsUnexpected runs f on two ranks, each of which holds much of the other's that it has not received.
+func whereMuchIsUnexpected(t *testing.T, f func(ctx context.Context, c *Comm) error) {
 	for _, layout := range [][]int{{2}, {1, 1}} {
 		t.Run(fmt.Sprint(layout), func(t *testing.T) {
 			runProcessesAs(t, engine.Config{Unexpected: 1 << 10}, layout, func(ctx context.Context, c *Comm) error {
@@ -296,12 +368,8 @@ func TestBegunWhereMuchIsUnexpected(t *testing.T) {
 						return err
 					}
 				}
-				const root = 1
-				rs := []Request{Igather(ctx, c, []int{c.Rank()}, make([]int, 2), root), Iscatter(ctx, c, []int{3, 4}, []int{0}, root)}
-				for _, i := range []int{c.Rank(), 1 - c.Rank()} {
-					if _, err := rs[i].Wait(ctx); err != nil {
-						return err
-					}
+				if err := f(ctx, c); err != nil {
+					return err
 				}
 				for range much {
 					if _, err := Recv(ctx, c, make([]byte, n), peer, 0); err != nil {

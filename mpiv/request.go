@@ -280,7 +280,7 @@ func (r *Request) Test() (Status, bool, error) {
 	}
 	if r.c.state.recorder.Load() != nil {
 		if !r.r.Finished() {
-			r.c.box.Engine().Progress()
+			r.c.box.Progress()
 		}
 		if r.r.Finished() {
 			s, err := r.waitAs(context.Background(), &callTest)
@@ -320,7 +320,7 @@ func decide(b *engine.Box, done func() bool) bool {
 	}
 	is := done()
 	if !is {
-		b.Engine().Progress()
+		b.Progress()
 		is = done()
 	}
 	if is {

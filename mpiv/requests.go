@@ -261,7 +261,7 @@ func progress[R Waitable](rs []R) {
 	for i := range rs {
 		r := request(&rs[i])
 		if r.c != nil {
-			r.c.box.Engine().Progress()
+			r.c.box.Progress()
 			return
 		}
 	}

@@ -524,7 +524,7 @@ func (b *Box) lookNow(m Match, kind Kind) (Status, *Message, uint64, bool) {
 		if tries > 0 {
 			return Status{}, nil, 0, false
 		}
-		b.e.Progress()
+		b.Progress()
 	}
 }
 

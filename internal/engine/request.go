@@ -210,12 +210,11 @@ func (r Request) Test() (Status, bool, error) {
 		return Status{}, true, nil
 	}
 	if !r.asked() {
-		r.op.box.e.Progress()
+		r.op.box.Progress()
 		if !r.finished() {
 			if err := r.op.box.e.err(); err != nil {
 				return Status{}, true, err
 			}
-			r.op.box.startDeferred()
 			return Status{}, false, nil
 		}
 	}

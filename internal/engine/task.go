@@ -43,7 +43,7 @@ func (e *Engine) goTask(run func()) {
 
 // Defer leaves the task to who waits for it. run finishes it, and waits for messages alone: nobody
 // else waits for what it does. It is called once: by the goroutine that waits for the task with
-// ctx, or in one of its own when somebody asks for the task in another way, or sleeps for something else.
+// ctx, or in one of its own when somebody asks for the task in another way, or sleeps for something else, or asks for it in vain.
 func (t Task) Defer(ctx context.Context, run func()) {
 	b := t.op.box
 	b.mu.Lock()
@@ -85,6 +85,12 @@ func (b *Box) startDeferred() {
 		run, _ := b.undeferLocked(o)
 		b.e.goTask(run)
 	}
+}
+
+// Progress is Engine.Progress for who asks in vain for something of b's rank.
+func (b *Box) Progress() {
+	b.e.Progress()
+	b.startDeferred()
 }
 
 // Finish ends the task, which sends no more. Once.
