@@ -19,6 +19,8 @@ const (
 	// and later where a rank is in no call of mpiv at all.
 	suspectAfter      = 600 * time.Millisecond
 	suspectAfterLater = 5 * time.Second
+
+	standsFor = 2 * time.Second // between the looks whether one that was told still is
 )
 
 // A round is one question to all processes.
@@ -127,9 +129,9 @@ type watch struct {
 	stalled bool // some process has said that it makes no progress
 	looking bool
 	again   bool // something happened while looking
-	said    bool // one deadlock was told, and the job goes on as asked
-	hinted  bool // one was suspected, and told
-	later   bool // a look is due when ranks have come to rest
+	said    bool // the user has read of one, and the job goes on as asked
+	hinted  bool // the user has read of one that was suspected
+	later   bool // a look is due
 }
 
 // stalled is told that no rank of some process has made progress for a while.
@@ -149,9 +151,9 @@ func (a *Agent) finishedSome() {
 // look asks twice, and ends the job if both times the same ranks wait for each
 // other in the same calls. Being in deadlock is stable, so what was in one at
 // the first look still is at the second; what only seemed so, because answers
-// are not of the same instant, has changed.
+// are not of the same instant, has changed. What was told, and did not end the job, is looked at until it is over.
 func (a *Agent) look() {
-	if a.job.Deadlock == "off" || a.ending || a.watch.said {
+	if a.job.Deadlock == "off" || a.ending {
 		return
 	}
 	if a.watch.looking {
@@ -159,29 +161,42 @@ func (a *Agent) look() {
 		return
 	}
 	if a.restless() {
-		a.lookLater()
+		a.lookLater(settleMoves / 2)
 		return
 	}
 	a.watch.looking, a.watch.again = true, false
-	a.lookTwice(func(e waits.Explanation, _ []*process, proven, suspected bool) {
+	a.lookTwice(func(e waits.Explanation, silent []*process, proven, suspected bool) {
 		a.watch.looking = false
+		stands := a.news.state.Deadlock
 		switch {
 		case a.ending:
 		case a.restless():
-			a.lookLater()
-		case proven && a.job.Deadlock == "say":
-			a.watch.said = true
-			a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
-			a.warn("%s", a.deadlockText(e))
-		case proven:
-			a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
-			a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if a timer of the program would still do something: --deadlock say)"})
-		case suspected && !a.watch.hinted:
+			a.lookLater(settleMoves / 2)
+		case proven && (stands == nil || stands.Kind != events.DeadlockProven):
+			a.prove(e)
+		case suspected && stands == nil:
 			a.hint(e)
 		case a.watch.again:
 			a.after(askAgain, a.look)
+		case stands != nil && !proven && !suspected && len(silent) == 0:
+			a.emit(events.Event{Kind: events.DeadlockOver, Text: "the ranks that seemed to wait for each other in vain go on"})
+		}
+		if a.news.state.Deadlock != nil && !a.ending {
+			a.lookLater(standsFor)
 		}
 	})
+}
+
+// prove tells of a deadlock, which ends the job unless the user has said otherwise.
+func (a *Agent) prove(e waits.Explanation) {
+	a.emit(events.Event{Kind: events.DeadlockProven, Text: a.deadlockText(e)})
+	switch {
+	case a.job.Deadlock != "say":
+		a.fail(verdict{code: 1, text: a.deadlockText(e) + "\n(if a timer of the program would still do something: --deadlock say)"})
+	case !a.watch.said:
+		a.watch.said = true
+		a.warn("%s", a.deadlockText(e))
+	}
 }
 
 // settleMoves is how long after a move or a recovery there is no deadlock: what ranks
@@ -195,13 +210,13 @@ func (a *Agent) restless() bool {
 	return a.doubt != nil || a.mourning || len(s.moving) > 0 || len(s.stranded) > 0 || time.Since(s.changed) < settleMoves
 }
 
-// lookLater looks when the ranks may have come to rest.
-func (a *Agent) lookLater() {
+// lookLater looks after d, when the ranks may have come to rest, or gone on.
+func (a *Agent) lookLater(d time.Duration) {
 	if a.watch.later {
 		return
 	}
 	a.watch.later = true
-	a.after(settleMoves/2, func() {
+	a.after(d, func() {
 		a.watch.later = false
 		a.look()
 	})
@@ -221,8 +236,11 @@ func (a *Agent) hint(e waits.Explanation) {
 		a.after(left, a.look)
 		return
 	}
-	a.watch.hinted = true
 	a.emit(events.Event{Kind: events.DeadlockSuspected, Text: e.String()})
+	if a.watch.hinted {
+		return
+	}
+	a.watch.hinted = true
 	a.warn("perhaps a deadlock in job %s, which goes on: unless a timer, a signal or the network wakes a goroutine, nothing will happen any more\n%s", a.job.Name, e)
 }
 

@@ -1,14 +1,18 @@
 package agent
 
 import (
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/exit"
 )
 
@@ -60,6 +64,23 @@ func init() {
 	members["ring"] = func(m *member) {
 		m.join().stalled()
 		m.answer(func(round int) []control.RankReport { return ring(m, round) }, nil)
+	}
+	members["ring until a signal"] = func(m *member) {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGUSR1)
+		m.join().stalled()
+		freed := false
+		m.answer(func(round int) []control.RankReport {
+			select {
+			case <-told:
+				freed = true
+			default:
+			}
+			if freed {
+				return []control.RankReport{{Rank: m.process, State: "running"}}
+			}
+			return ring(m, round)
+		}, nil)
 	}
 	// Each look finds another call, so there is progress.
 	members["slow ring"] = func(m *member) {
@@ -150,6 +171,24 @@ func TestDeadlockIsOnlySaid(t *testing.T) {
 	a.Abort("enough")
 	require.Equal(t, 1, a.Wait())
 	require.Equal(t, 1, strings.Count(errs.String(), "deadlock in job"), "said once")
+}
+
+// A deadlock that was told, and has not ended the job, is told to be over when it is.
+func TestDeadlockIsOver(t *testing.T) {
+	t.Parallel()
+	j, _, errs := jobOf(t, 2, "ring until a signal")
+	j.Deadlock = "say"
+	a, err := Start(j)
+	require.NoError(t, err)
+	var heard collected
+	watching := make(chan error, 1)
+	go func() { watching <- Watch(t.Context(), filepath.Join(j.Runtime, a.Name()), heard.add) }()
+	require.Eventually(t, func() bool { return heard.has(events.DeadlockProven) }, 20*time.Second, 10*time.Millisecond)
+	a.Signal(syscall.SIGUSR1)
+	require.Eventually(t, func() bool { return heard.has(events.DeadlockOver) }, 20*time.Second, 10*time.Millisecond)
+	a.Abort("enough")
+	require.Equal(t, 1, a.Wait())
+	require.NoError(t, <-watching, "%s", errs)
 }
 
 func TestExplainNamesWhoDoesNotAnswer(t *testing.T) {

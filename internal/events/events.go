@@ -37,6 +37,7 @@ const (
 	StrangerRefused   Kind = "stranger-refused"
 	DeadlockSuspected Kind = "deadlock-suspected"
 	DeadlockProven    Kind = "deadlock-proven"
+	DeadlockOver      Kind = "deadlock-over"
 	SignalPassed      Kind = "signal-passed"
 	FaultOrdered      Kind = "fault"
 	JobVerdict        Kind = "verdict"
@@ -76,6 +77,7 @@ var Kinds = []Description{
 	{Kind: StrangerRefused, Means: "connections were refused; text is the reason of the last. At most one each second for each host and process", Host: true, Payload: "refused"},
 	{Kind: DeadlockSuspected, Means: "ranks wait for each other, and only a timer or a signal could free them; text explains"},
 	{Kind: DeadlockProven, Means: "ranks wait for each other in vain; text explains"},
+	{Kind: DeadlockOver, Means: "the ranks of the last such go on: a timer or a signal has freed them"},
 	{Kind: SignalPassed, Means: "a signal was passed on to all processes; text is its name", Payload: "signal"},
 	{Kind: FaultOrdered, Means: "a fault of --chaos has begun or ended, could not be done, or came too late; text says which. Host, process and rank are set where it was done to a rank", Payload: "fault"},
 	{Kind: JobVerdict, Means: "why the job ends; text says it, and is empty where nothing failed", Payload: "verdict"},

@@ -28,12 +28,13 @@ type State struct {
 	Phase     Phase
 	Hosts     []Host
 	Processes []Process
-	Deadlock  *Event // the last that was suspected or proven
+	Deadlock  *Event // that is suspected or proven now
 	Verdict   *Event
 	Ended     *Ended
 	Cut       bool // this stream has ended before the job
 
-	last map[slot]Event // what is still true: the last event of each slot
+	last     map[slot]Event // what is still true: the last event of each slot
+	deadlock uint64         // the last event that tells of one
 }
 
 // A Host of the job.
@@ -210,8 +211,12 @@ func (s *State) apply(e Event) {
 			h.Refused = e.Refused.Total
 		}
 	case DeadlockSuspected, DeadlockProven:
-		if s.Deadlock == nil || s.Deadlock.Seq < e.Seq {
-			s.Deadlock = &e
+		if e.Seq > s.deadlock {
+			s.Deadlock, s.deadlock = &e, e.Seq
+		}
+	case DeadlockOver:
+		if e.Seq > s.deadlock {
+			s.Deadlock, s.deadlock = nil, e.Seq
 		}
 	case JobVerdict:
 		s.Verdict = &e

@@ -185,7 +185,7 @@ func (t *Writer) Event(e events.Event) {
 		args = e.Breach
 	case events.HostLost:
 		text = fmt.Sprintf("host %s: %s", e.Host, e.Text)
-	case events.FaultOrdered, events.HostsCut, events.DeadlockProven, events.DeadlockSuspected, events.SignalPassed, events.JobVerdict:
+	case events.FaultOrdered, events.HostsCut, events.DeadlockProven, events.DeadlockSuspected, events.DeadlockOver, events.SignalPassed, events.JobVerdict:
 		if text == "" {
 			return // nothing failed
 		}
