@@ -69,14 +69,10 @@ func readUntil(stopping <-chan struct{}, c *crew.Crew, copies *buddy.Keeper, tel
 		if err != nil || r.Over == 0 {
 			continue
 		}
-		out := control.HostReading{Machine: strings.TrimSpace(string(boot)), Over: int64(r.Over), CPU: r.CPU, Steal: r.Steal, Pressure: r.PressureCPU, Throttled: r.Throttled,
-			MemoryFree: float64(r.MemoryBytes) * (1 - r.MemoryUsed)}
+		out := control.HostReading{Machine: strings.TrimSpace(string(boot)), Over: int64(r.Over), CPU: r.CPU, Steal: r.Steal, Pressure: r.Pressure, Throttled: r.Throttled,
+			MemoryFree: float64(r.MemoryFree), In: r.In, Out: r.Out}
 		const ticksPerSecond = 100 // of /proc/PID/stat, on all of Linux's platforms
 		out.Own = ticks / ticksPerSecond / r.Over.Seconds()
-		for _, i := range r.Interfaces {
-			out.In += i.In
-			out.Out += i.Out
-		}
 		if copies != nil {
 			in, sent := carried.Since(copies)
 			out.CopiesIn, out.CopiesOut = float64(in)/r.Over.Seconds(), float64(sent)/r.Over.Seconds()
@@ -269,10 +265,9 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	now := time.Now()
 	t := pol.trafficOf(h.name)
 	in, out, foreignIn, foreignOut := t.take(r)
-	verdict := t.flood.Observe(hostsensor.Reading{At: now, Over: time.Duration(r.Over), Interfaces: []hostsensor.Interface{{
-		Name: "all", In: in, Out: out, ForeignIn: foreignIn, ForeignOut: foreignOut}}})
+	flooded := t.flood.Observe(time.Duration(r.Over), in, out, foreignIn, foreignOut)
 	if pol.watch != nil {
-		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, ForeignIn: foreignIn, ForeignOut: foreignOut, Flooded: verdict.Flooded})
+		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, ForeignIn: foreignIn, ForeignOut: foreignOut, Flooded: flooded})
 	}
 	pol.machines[h.name] = r.Machine
 	pol.gmond.host(h.name, r)

@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -16,38 +15,33 @@ import (
 type fake struct {
 	cpu      CPUTimes
 	traffic  map[string]Bytes
-	waited   Waited
+	waited   time.Duration
 	throttle time.Duration
 	broken   map[Source]error
-	gauged   int // how often Load was asked
+	gauged   int // how often Memory was asked
 }
 
-func (f *fake) CPU() (CPUTimes, error) { return f.cpu, f.broken[CPU] }
-func (f *fake) Memory() (uint64, uint64, error) {
-	return 1 << 30, 4 << 30, f.broken[Memory]
-}
-func (f *fake) Load() (float64, error)             { f.gauged++; return 2.5, f.broken[Load] }
+func (f *fake) CPU() (CPUTimes, error)             { return f.cpu, f.broken[CPU] }
+func (f *fake) Memory() (uint64, error)            { f.gauged++; return 3 << 30, f.broken[Memory] }
 func (f *fake) Traffic() (map[string]Bytes, error) { return f.traffic, f.broken[Traffic] }
-func (f *fake) Pressure() (Waited, error)          { return f.waited, f.broken[Pressure] }
+func (f *fake) Pressure() (time.Duration, error)   { return f.waited, f.broken[Pressure] }
 func (f *fake) Throttled() (time.Duration, error)  { return f.throttle, f.broken[Throttle] }
 
 func (f *fake) options() Options {
-	return Options{CPU: f, Memory: f, Load: f, Traffic: f, Pressure: f, Throttle: f}
+	return Options{CPU: f, Memory: f, Traffic: f, Pressure: f, Throttle: f}
 }
 
 var start = time.Unix(1_700_000_000, 0)
 
 // What changes slowly is read once a second, and is in all readings.
-func TestSampleReadsGaugesOnceASecond(t *testing.T) {
+func TestSampleReadsMemoryOnceASecond(t *testing.T) {
 	const readings, pace = 21, 200 * time.Millisecond
 	f := new(fake)
 	s := NewSampler(f.options())
 	for i := range readings {
 		r, err := s.Sample(start.Add(time.Duration(i) * pace))
 		require.NoError(t, err)
-		require.Equal(t, 2.5, r.Load)
-		require.Equal(t, 0.25, r.MemoryUsed)
-		require.Equal(t, uint64(4<<30), r.MemoryBytes)
+		require.Equal(t, uint64(3<<30), r.MemoryFree)
 	}
 	require.Equal(t, 5, f.gauged)
 }
@@ -57,51 +51,32 @@ func TestSampleTakesDeltas(t *testing.T) {
 		cpu:     CPUTimes{100, 10, 1000},
 		traffic: map[string]Bytes{"eth0": {1e6, 1e6}, "san0": {0, 0}},
 	}
-	own := map[string]Bytes{"eth0": {5000, 5000}}
-	o := f.options()
-	o.Own = func() map[string]Bytes { return own }
-	s := NewSampler(o)
+	s := NewSampler(f.options())
 	first, err := s.Sample(start)
 	require.NoError(t, err)
 	require.Empty(t, first.Missing)
 	require.False(t, first.Has(CPU), "the first reading knows no deltas")
 	require.True(t, first.Has(Memory))
-	require.Equal(t, 0.25, first.MemoryUsed)
-	require.Equal(t, 2.5, first.Load)
-	require.Equal(t, -1., first.State(false).CPU)
 
 	f.cpu = CPUTimes{101.5, 10.5, 1002}
 	f.traffic = map[string]Bytes{"eth0": {1e6 + 4e6, 1e6 + 2e6}, "san0": {3e6, 0}, "new0": {7, 7}}
-	f.waited = Waited{CPU: time.Second, IO: 500 * time.Millisecond, Memory: 3 * time.Second}
+	f.waited = time.Second
 	f.throttle = 200 * time.Millisecond
-	own = map[string]Bytes{"eth0": {5000 + 1e6, 5000 + 1e6}, "": {1e6, 0}}
 	r, err := s.Sample(start.Add(2 * time.Second))
 	require.NoError(t, err)
 	require.Empty(t, r.Missing)
 	require.Equal(t, 2*time.Second, r.Over)
 	require.InDelta(t, 1.5/4, r.CPU, 1e-9)
 	require.InDelta(t, 0.5/4, r.Steal, 1e-9)
-	require.InDelta(t, 0.5, r.PressureCPU, 1e-9)
-	require.InDelta(t, 0.25, r.PressureIO, 1e-9)
-	require.Equal(t, 1., r.PressureMemory, "no share is more than all")
+	require.InDelta(t, 0.5, r.Pressure, 1e-9)
 	require.InDelta(t, 0.1, r.Throttled, 1e-9)
+	require.InDelta(t, (4e6+3e6)/2, r.In, 1, "an interface that is new has no delta")
+	require.InDelta(t, 2e6/2, r.Out, 1)
 
-	require.Len(t, r.Interfaces, 2, "one that is new has no delta")
-	eth, san := r.Interfaces[0], r.Interfaces[1]
-	require.Equal(t, "eth0", eth.Name)
-	require.InDelta(t, 2e6, eth.In, 1)
-	require.InDelta(t, 1e6, eth.Out, 1)
-	// eth0: 4 MB in, of which 1.08 + 0.03 are the job's; san0: 3. Of both, 1.08 more are taken by share.
-	keep := 1 - 1.08/(4-1.11+3)
-	require.InDelta(t, (4e6-1.11e6)*keep/2, eth.ForeignIn, 1)
-	require.InDelta(t, 3e6*keep/2, san.ForeignIn, 1)
-	require.InDelta(t, (2e6-1.11e6-0.03e6)/2, eth.ForeignOut, 1)
-
-	state := r.State(true)
-	require.True(t, state.Flooded)
-	require.InDelta(t, 0.5, state.Pressure, 1e-9)
-	require.InDelta(t, eth.ForeignIn+san.ForeignIn, state.ForeignIn, 1)
-	require.InDelta(t, eth.ForeignOut+san.ForeignOut, state.ForeignOut, 1)
+	f.waited += 3 * time.Second
+	r, err = s.Sample(start.Add(3 * time.Second))
+	require.NoError(t, err)
+	require.Equal(t, 1., r.Pressure, "no share is more than all")
 }
 
 func TestMissingSourceIsMarked(t *testing.T) {
@@ -116,37 +91,36 @@ func TestMissingSourceIsMarked(t *testing.T) {
 	require.ErrorIs(t, sample(0).Missing[Pressure], gone)
 	r := sample(time.Second)
 	require.ErrorIs(t, r.Missing[Pressure], gone)
-	require.Equal(t, -1., r.State(false).Pressure)
-	require.Equal(t, -1., r.State(false).Throttled)
 	require.True(t, r.Has(CPU))
 
-	f.broken, f.waited = nil, Waited{CPU: time.Hour}
+	f.broken, f.waited = nil, time.Hour
 	r = sample(2 * time.Second)
 	require.ErrorIs(t, r.Missing[Pressure], errFirst, "an hour since nobody knows when is no share")
-	require.Zero(t, r.PressureCPU)
-	f.waited.CPU += 500 * time.Millisecond
+	require.Zero(t, r.Pressure)
+	f.waited += 500 * time.Millisecond
 	r = sample(3 * time.Second)
 	require.Empty(t, r.Missing)
-	require.InDelta(t, 0.5, r.PressureCPU, 1e-9)
+	require.InDelta(t, 0.5, r.Pressure, 1e-9)
 
 	_, err := s.Sample(start.Add(3 * time.Second))
 	require.ErrorContains(t, err, "not after")
-	f.broken = map[Source]error{CPU: gone, Memory: gone, Load: gone, Traffic: gone, Pressure: gone, Throttle: gone}
+	f.broken = map[Source]error{CPU: gone, Memory: gone, Traffic: gone, Pressure: gone, Throttle: gone}
 	_, err = s.Sample(start.Add(time.Hour))
 	require.ErrorIs(t, err, gone)
 }
 
 func TestCountersThatBeginAnew(t *testing.T) {
-	f := &fake{cpu: CPUTimes{100, 0, 100}, traffic: map[string]Bytes{"eth0": {1e9, 1e9}}, waited: Waited{CPU: time.Hour}}
+	f := &fake{cpu: CPUTimes{100, 0, 100}, traffic: map[string]Bytes{"eth0": {1e9, 1e9}}, waited: time.Hour}
 	s := NewSampler(f.options())
 	_, err := s.Sample(start)
 	require.NoError(t, err)
-	f.cpu, f.traffic, f.waited = CPUTimes{}, map[string]Bytes{"eth0": {5, 5}}, Waited{}
+	f.cpu, f.traffic, f.waited = CPUTimes{}, map[string]Bytes{"eth0": {5, 5}}, 0
 	r, err := s.Sample(start.Add(time.Second))
 	require.NoError(t, err)
 	require.Zero(t, r.CPU)
-	require.Zero(t, r.PressureCPU)
-	require.Equal(t, []Interface{{Name: "eth0"}}, r.Interfaces)
+	require.Zero(t, r.Pressure)
+	require.Zero(t, r.In)
+	require.Zero(t, r.Out)
 }
 
 func TestThisHost(t *testing.T) {
@@ -162,28 +136,24 @@ func TestThisHost(t *testing.T) {
 	}
 	r, err := s.Sample(time.Now())
 	require.NoError(t, err)
-	for _, source := range []Source{CPU, Memory, Load, Traffic} {
+	for _, source := range []Source{CPU, Memory, Traffic} {
 		require.True(t, r.Has(source), "%s: %v", source, r.Missing[source])
 	}
 	require.Greater(t, r.CPU, 0.)
-	require.Greater(t, r.MemoryBytes, uint64(1<<20))
+	require.Greater(t, r.MemoryFree, uint64(1<<20))
 	if _, err := os.Stat("/proc/pressure/cpu"); err == nil {
 		require.NoError(t, r.Missing[Pressure])
 	}
 	t.Logf("%+v", r)
 }
 
-func TestPressureFiles(t *testing.T) {
-	files := fstest.MapFS{}
-	for name, total := range map[string]string{"cpu": "1500000", "io": "7", "memory": "0"} {
-		files["proc/pressure/"+name] = &fstest.MapFile{Data: []byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=" + total + "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n")}
-	}
-	w, err := procPressure{files}.Pressure()
+func TestPressureFile(t *testing.T) {
+	files := fstest.MapFS{"proc/pressure/cpu": {Data: []byte("some avg10=0.12 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n")}}
+	waited, err := procPressure{files}.Pressure()
 	require.NoError(t, err)
-	require.Equal(t, Waited{1500 * time.Millisecond, 7 * time.Microsecond, 0}, w)
-	delete(files, "proc/pressure/io")
-	_, err = procPressure{files}.Pressure()
-	require.ErrorContains(t, err, "proc/pressure/io")
+	require.Equal(t, 1500*time.Millisecond, waited)
+	_, err = procPressure{fstest.MapFS{}}.Pressure()
+	require.ErrorContains(t, err, "proc/pressure/cpu")
 }
 
 func TestControlGroups(t *testing.T) {
@@ -248,78 +218,34 @@ func TestAProcessIsPutIntoAnotherControlGroup(t *testing.T) {
 }
 
 func TestFlood(t *testing.T) {
-	type step struct {
-		seconds float64
-		i       Interface
-	}
-	quiet := Interface{Name: "eth0", In: 11e6, Out: 11e6, ForeignIn: 0.2e6, ForeignOut: 0.1e6} // the job's own traffic is what shows the capacity
-	tests := []struct {
+	type step struct{ seconds, in, out, foreignIn, foreignOut float64 }
+	quiet := func(seconds float64) step { return step{seconds, 11e6, 11e6, 0.2e6, 0.1e6} } // the job's own traffic is what shows the capacity
+	for _, tt := range []struct {
 		name  string
 		steps []step
-		known bool
 		want  bool
-		out   bool
 	}{
-		{"the first second", []step{{1, Interface{Name: "eth0", In: 12e6, ForeignIn: 12e6}}}, false, false, false},
-		{"the job's own traffic", []step{{60, quiet}}, true, false, false},
-		{"200 ms of others", []step{{10, quiet}, {0.2, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, false, false},
-		{"others come in", []step{{10, quiet}, {0.5, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, true, false},
-		{"others ask for large answers", []step{{10, quiet}, {0.5, Interface{Name: "eth0", In: 1e6, ForeignIn: 0.5e6, Out: 12e6, ForeignOut: 11e6}}}, true, true, true},
-		{"it lasts, and does not become usual", []step{{10, quiet}, {600, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}}, true, true, false},
-		{"much more than usual and little of the link", []step{{10, quiet}, {60, Interface{Name: "eth0", In: 4e6, ForeignIn: 4e6}}}, true, false, false},
-		{"it ends", []step{{10, quiet}, {10, Interface{Name: "eth0", In: 12e6, ForeignIn: 11e6}}, {0.1, quiet}}, true, false, false},
-		{"a host that serves others all the time", []step{{60, Interface{Name: "eth0", Out: 8e6, ForeignOut: 8e6}}, {60, Interface{Name: "eth0", Out: 11e6, ForeignOut: 11e6}}}, true, false, false},
-	}
-	for _, tt := range tests {
+		{"the first second", []step{{1, 12e6, 0, 12e6, 0}}, false},
+		{"the job's own traffic", []step{quiet(60)}, false},
+		{"200 ms of others", []step{quiet(10), {0.2, 12e6, 0, 11e6, 0}}, false},
+		{"others come in", []step{quiet(10), {0.5, 12e6, 0, 11e6, 0}}, true},
+		{"others ask for large answers", []step{quiet(10), {0.5, 1e6, 12e6, 0.5e6, 11e6}}, true},
+		{"it lasts, and does not become usual", []step{quiet(10), {600, 12e6, 0, 11e6, 0}}, true},
+		{"much more than usual and little of the link", []step{quiet(10), {60, 4e6, 0, 4e6, 0}}, false},
+		{"it ends", []step{quiet(10), {10, 12e6, 0, 11e6, 0}, quiet(0.1)}, false},
+		{"a host that serves others all the time", []step{{60, 0, 8e6, 0, 8e6}, {60, 0, 11e6, 0, 11e6}}, false},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var f Flood
-			var v Verdict
-			at := start
+			var flooded bool
 			for _, s := range tt.steps {
 				for range int(s.seconds*10 + 0.5) {
-					at = at.Add(100 * time.Millisecond)
-					v = f.Observe(Reading{At: at, Over: 100 * time.Millisecond, Interfaces: []Interface{s.i}})
+					flooded = f.Observe(100*time.Millisecond, s.in, s.out, s.foreignIn, s.foreignOut)
 				}
 			}
-			require.Equal(t, tt.known, v.Known)
-			require.Equal(t, tt.want, v.Flooded, "%+v", v)
-			if tt.want {
-				require.Equal(t, tt.out, v.Out)
-				require.Contains(t, v.String(), "eth0 is flooded: 11 MB/s")
-			}
+			require.Equal(t, tt.want, flooded, "%+v", f)
 		})
 	}
-	f := Flood{Capacity: map[string]float64{"eth0": 1e9}}
-	for range 100 {
-		f.Observe(Reading{Over: 100 * time.Millisecond, Interfaces: []Interface{quiet}})
-	}
-	for range 10 {
-		v := f.Observe(Reading{Over: 100 * time.Millisecond, Interfaces: []Interface{{Name: "eth0", In: 12e6, ForeignIn: 11e6}}})
-		require.False(t, v.Flooded, "a link that is known to carry far more")
-	}
-	require.False(t, f.Observe(Reading{Missing: map[Source]error{Traffic: errFirst}}).Known)
-}
-
-func TestAFloodForgetsInterfacesThatAreGone(t *testing.T) {
-	var f Flood
-	at, v := start, Verdict{}
-	observe := func(seconds int, interfaces ...Interface) {
-		for range 10 * seconds {
-			at = at.Add(100 * time.Millisecond)
-			v = f.Observe(Reading{At: at, Over: 100 * time.Millisecond, Interfaces: interfaces})
-		}
-	}
-	stays := Interface{Name: "eth0", ForeignIn: 1e6, In: 1e6}
-	for i := range 300 {
-		observe(1, stays, Interface{Name: fmt.Sprint("veth", i), In: 1e6})
-	}
-	require.Less(t, len(f.ways), 2*65)
-	observe(61, stays)
-	require.Len(t, f.ways, 2)
-	require.True(t, v.Known)
-	observe(50) // it is down for a while
-	observe(1, stays)
-	require.True(t, v.Known)
 }
 
 func FuzzHostFiles(f *testing.F) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v3/cpu"
-	"github.com/shirou/gopsutil/v3/load"
 	"github.com/shirou/gopsutil/v3/mem"
 	"github.com/shirou/gopsutil/v3/net"
 
@@ -37,20 +36,12 @@ func (machine) CPU() (CPUTimes, error) {
 	return CPUTimes{t.User + t.Nice + t.System + t.Irq + t.Softirq, t.Steal, t.Idle + t.Iowait}, nil
 }
 
-func (machine) Memory() (used, total uint64, err error) {
+func (machine) Memory() (free uint64, err error) {
 	m, err := mem.VirtualMemory()
 	if err != nil {
-		return 0, 0, fmt.Errorf("read memory: %w", err)
+		return 0, fmt.Errorf("read memory: %w", err)
 	}
-	return m.Total - min(m.Available, m.Total), m.Total, nil
-}
-
-func (machine) Load() (float64, error) {
-	l, err := load.Avg()
-	if err != nil {
-		return 0, fmt.Errorf("read the load average: %w", err)
-	}
-	return l.Load1, nil
+	return min(m.Available, m.Total), nil
 }
 
 func (machine) Traffic() (map[string]Bytes, error) {
@@ -67,20 +58,18 @@ func (machine) Traffic() (map[string]Bytes, error) {
 	return counts, nil
 }
 
-// procPressure is /proc/pressure, which Linux has since 4.20 when it is configured.
+// procPressure is /proc/pressure/cpu, which Linux has since 4.20 when it is configured.
 type procPressure struct{ root fs.FS }
 
-func (p procPressure) Pressure() (w Waited, err error) {
-	for name, into := range map[string]*time.Duration{"cpu": &w.CPU, "io": &w.IO, "memory": &w.Memory} {
-		text, err := fs.ReadFile(p.root, "proc/pressure/"+name)
-		if err != nil {
-			return Waited{}, fmt.Errorf("read pressure: %w", err)
-		}
-		if *into, err = parsePressure(text); err != nil {
-			return Waited{}, fmt.Errorf("read pressure of %s: %w", name, err)
-		}
+func (p procPressure) Pressure() (waited time.Duration, err error) {
+	text, err := fs.ReadFile(p.root, "proc/pressure/cpu")
+	if err == nil {
+		waited, err = parsePressure(text)
 	}
-	return w, nil
+	if err != nil {
+		return 0, fmt.Errorf("read pressure: %w", err)
+	}
+	return waited, nil
 }
 
 // parsePressure returns the total of the line that begins with some.
