@@ -39,9 +39,9 @@ type processStatus struct {
 	Links []events.LinkReading `json:"links,omitempty"` // with --links
 }
 
-// statusOf is the job of s at a glance.
-func statusOf(s *events.State, links bool) jobStatus {
-	j := jobStatus{Name: s.Job.Name, PID: s.Job.PID, Host: s.Job.Host, Program: s.Job.Programs[0], Since: s.Began,
+// statusOf is the job of s at a glance, which is called name here.
+func statusOf(name string, s *events.State, links bool) jobStatus {
+	j := jobStatus{Name: name, PID: s.Job.PID, Host: s.Job.Host, Program: s.Job.Programs[0], Since: s.Began,
 		State: string(s.Phase), Ranks: s.Job.Ranks}
 	if s.Phase == events.PhaseStarting && allRun(s) {
 		j.State = string(events.PhaseRunning) // no mpiv programs, so far
@@ -150,7 +150,7 @@ func askAll(jobs []rundir.Job) []jobStatus {
 				return
 			}
 			if state := ans.State(); err == nil && state != nil {
-				s = statusOf(state, false)
+				s = statusOf(j.Name, state, false)
 			}
 			answers[i] = &s
 		})
@@ -179,7 +179,7 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 		return fmt.Errorf("job %s has not begun, or mpivrun here and there are of different versions", j.Name)
 	}
 	if asJSON {
-		return printJSON(w, statusOf(s, links))
+		return printJSON(w, statusOf(j.Name, s, links))
 	}
 	if links {
 		promised, _ := contractsOf(j.Name) // where nothing watches the links there are none

@@ -55,7 +55,7 @@ func TestPsShowsProcessesWithoutRanks(t *testing.T) {
 // Processes that have ended are no longer counted among those that there are.
 func TestPsCountsProcessesThatLive(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, psJobs(&b, []jobStatus{statusOf(vacated(), false), statusOf(withSpares(), false)}))
+	require.NoError(t, psJobs(&b, []jobStatus{statusOf("halo-12", vacated(), false), statusOf("halo-12", withSpares(), false)}))
 	require.Regexp(t, `(?m)^JOB +RANKS +PROCESSES +STATE`, b.String())
 	require.Regexp(t, `(?m)^halo-\d+ +4 +4 +running`, b.String())
 	require.Regexp(t, `(?m)^halo-\d+ +4 +3, 1 ended +running`, b.String())
@@ -67,7 +67,7 @@ func TestPsCountsProcessesThatLive(t *testing.T) {
 // A program's words may be anything; a job is one line, of which a terminal obeys nothing.
 func TestPsIsALineForAJob(t *testing.T) {
 	var b strings.Builder
-	j := statusOf(halo(2), false)
+	j := statusOf("halo-12", halo(2), false)
 	j.Program = "evil\x1b[31m\n\tx"
 	require.NoError(t, psJobs(&b, []jobStatus{j}))
 	require.Equal(t, 2, strings.Count(b.String(), "\n"), "%q", b.String())
@@ -90,7 +90,7 @@ func TestLinksOfAProcessThatHasEnded(t *testing.T) {
 
 // Ranks is a list where there are none, too.
 func TestRanksOfNoneForPrograms(t *testing.T) {
-	text, err := json.Marshal(statusOf(withSpares(), false))
+	text, err := json.Marshal(statusOf("halo-12", withSpares(), false))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"ranks":[],"state":"exited"`)
 	require.Contains(t, string(text), `"ranks":[],"state":"starting"`)

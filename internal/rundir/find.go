@@ -24,14 +24,18 @@ func Jobs() ([]Job, error) {
 	return once(found), err
 }
 
-// Find is the running job called name on this host. Where hosts share a file system each has
-// a name of its own for it, of which Jobs lists one; false: it is none of them.
+// Find is the running job called name on this host, or, where none is, where it began. Where hosts share a
+// file system each has a name of its own for it, of which Jobs lists one; false: it is none of them.
 func Find(name string) (Job, bool, error) {
 	found, err := directories()
 	i := slices.IndexFunc(found, func(f Job) bool { return f.Name == name })
+	if i < 0 && name != "" {
+		i = slices.IndexFunc(found, func(f Job) bool { return f.of == name })
+	}
 	if err != nil || i < 0 {
 		return Job{}, false, err
 	}
+	found[i].Name = name
 	return found[i], true, nil
 }
 
@@ -55,6 +59,9 @@ func once(all []Job) (some []Job) {
 	for i, f := range all {
 		twin := func(o Job) bool { return o.of == "" && o.Name == f.of }
 		if f.of == "" || !slices.ContainsFunc(all, twin) && !slices.ContainsFunc(all[:i], func(o Job) bool { return o.of == f.of }) {
+			if f.of != "" && !slices.ContainsFunc(all, func(o Job) bool { return o.Name == f.of }) {
+				f.Name = f.of // as who began it calls it
+			}
 			some = append(some, f)
 		}
 	}
