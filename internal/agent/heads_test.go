@@ -149,6 +149,45 @@ func TestHeadKilled(t *testing.T) {
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
 }
 
+// Whoever leads tells of the job.
+func TestMetricsUnderAnotherHead(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose = 2*time.Second, true
+	j.Metrics, j.Targets = ":0", filepath.Join(t.TempDir(), "targets.json")
+	hold(t, &j)
+	_, first, code := outliving(t, j, out, errs)
+	errs.await(t, "is known to 3 agents", 1)
+	errs.await(t, "metrics of host ", 3)
+	tellOfTheJob := func(hosts ...string) (which []string) {
+		for _, m := range regexp.MustCompile(`metrics of host (\w+): http://.*:(\d+)/`).FindAllStringSubmatch(errs.String(), -1) {
+			if slices.Contains(hosts, m[1]) && strings.Contains(scrapeOf(t, "127.0.0.1:"+m[2]), "\nmpiv_job_ranks{") {
+				which = append(which, m[1])
+			}
+		}
+		return which
+	}
+	require.Equal(t, []string{"here"}, tellOfTheJob("here", "b", "c"))
+	require.NoError(t, first.Process.Kill())
+	errs.await(t, "leads the job from now on", 1)
+	require.Eventually(t, func() bool { return len(tellOfTheJob("b", "c")) == 1 }, 20*time.Second, 10*time.Millisecond)
+	letGo(t, j)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+}
+
+// When the job ends there is nothing to scrape.
+func TestTargetsOfAJobThatOutlivesItsHead(t *testing.T) {
+	j, out, errs := lossy(t, "save", 3, 1, 0)
+	j.Programs[0].Env = append(j.Programs[0].Env, envDo+"=finish")
+	j.Metrics, j.Targets = ":0", filepath.Join(t.TempDir(), "targets.json")
+	_, first, code := outliving(t, j, out, errs)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	first.Wait()
+	text, err := os.ReadFile(j.Targets)
+	require.NoError(t, err)
+	require.Equal(t, "[]\n", string(text))
+}
+
 // The first host is stopped for so long that another agent leads. The first has no place in the job when it goes
 // on, and leaves; the agents that it started stay.
 func TestHeadStoppedForAWhile(t *testing.T) {

@@ -14,10 +14,8 @@ import (
 
 // serveMetrics serves those of this host, and of the job, if they are wanted.
 func (a *Agent) serveMetrics() (err error) {
-	if a.job.Targets != "" {
-		if err := metrics.WriteTargets(a.job.Targets, nil); err != nil {
-			return err
-		}
+	if err := a.noTargets(); err != nil {
+		return err
 	}
 	if a.job.Metrics != "" {
 		a.metrics, err = metrics.Serve(a.job.Metrics, a.job.Name, a.hereName(), metrics.NewCollector(a.snapshot))
@@ -25,8 +23,23 @@ func (a *Agent) serveMetrics() (err error) {
 	return err
 }
 
+// noTargets says in the file that there is nothing to scrape, if one is wanted.
+func (a *Agent) noTargets() error {
+	if a.job.Targets == "" {
+		return nil
+	}
+	return metrics.WriteTargets(a.job.Targets, nil)
+}
+
 // snapshot is what there is to tell now.
 func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
+	s := a.jobMetrics(ctx)
+	s.Processes = a.crew.Scrape(ctx)
+	return s
+}
+
+// jobMetrics is what who leads the job has to tell of it.
+func (a *Agent) jobMetrics(ctx context.Context) metrics.Snapshot {
 	reply := make(chan metrics.Snapshot, 1)
 	ask := func() {
 		s := metrics.Snapshot{State: metrics.StandingOf(&a.news.state), Cut: a.news.cuts}
@@ -49,7 +62,6 @@ func (a *Agent) snapshot(ctx context.Context) metrics.Snapshot {
 	case <-ctx.Done():
 	case <-a.done:
 	}
-	s.Processes = a.crew.Scrape(ctx)
 	return s
 }
 
@@ -93,22 +105,23 @@ func (a *Agent) measuredElsewhere(h *host, m control.Metrics) {
 
 // endMetrics serves no more.
 func (a *Agent) endMetrics() {
-	if a.metrics == nil {
-		return
+	if a.metrics != nil {
+		a.metrics.Close()
 	}
-	a.metrics.Close()
-	if a.job.Targets != "" {
-		if err := metrics.WriteTargets(a.job.Targets, nil); err != nil {
-			a.warn("%v", err)
-		}
+	if err := a.noTargets(); err != nil {
+		a.warn("%v", err)
 	}
 }
 
-// serveMetrics serves those of this host, and tells where.
+// serveMetrics serves those of this host, and of the job where its head is here, and tells where.
 func (d *deputy) serveMetrics(addr string) {
 	c := d.crew
-	read := func(ctx context.Context) metrics.Snapshot {
-		return metrics.Snapshot{Refused: d.strangers.Load(), Processes: c.Scrape(ctx)}
+	read := func(ctx context.Context) (s metrics.Snapshot) {
+		if a := d.office.head(); a != nil {
+			s = a.jobMetrics(ctx)
+		}
+		s.Refused, s.Processes = d.strangers.Load(), c.Scrape(ctx)
+		return s
 	}
 	var told control.Metrics
 	s, err := metrics.Serve(addr, d.boot.Job, d.boot.Host, metrics.NewCollector(read))

@@ -124,9 +124,7 @@ func (s *office) watch(r *replica.Replica) {
 		case <-s.ctx.Done():
 			return
 		}
-		s.mu.Lock()
-		a := s.agent
-		s.mu.Unlock()
+		a := s.head()
 		switch {
 		case !leads && a != nil:
 			a.post(func() { a.depose(errors.New("the other agents do not answer, or have elected another")) })
@@ -285,13 +283,17 @@ func (s *office) ear(agent int) *patient.Conn {
 	if l := s.line.Load(); l != nil && l.head == agent {
 		return l.conn
 	}
-	s.mu.Lock()
-	a := s.agent
-	s.mu.Unlock()
-	if a == nil {
-		return nil
+	if a := s.head(); a != nil {
+		return a.head.ear(agent)
 	}
-	return a.head.ear(agent)
+	return nil
+}
+
+// head is that of the job, or one that was, where it is here; else nil.
+func (s *office) head() *Agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agent
 }
 
 // ask asks the head of l, of which nothing was heard for a while, over another connection whether it is

@@ -212,6 +212,9 @@ func (a *Agent) prepareOutliving() error {
 	if err := a.prepareChaos(); err != nil {
 		return err
 	}
+	if err := a.noTargets(); err != nil {
+		return err
+	}
 	if a.job.Events != "" {
 		var err error
 		if a.eventsFile, err = openEvents(a.job.Events); err != nil {

@@ -59,6 +59,7 @@ func succeed(d *deputy, r *replica.Replica) (*Agent, error) {
 	if err := json.Unmarshal(state.Job.Plan, &p); err != nil {
 		return nil, fmt.Errorf("the plan of the job cannot be read: %w", err)
 	}
+	p.Job.Targets = "" // the file is on another host
 	a := newAgent(p.Job)
 	a.deputy, a.token, a.copies, a.apart = d, p.Token, true, p.Apart
 	if p.Began.Before(a.since) { // unless the clock of this host is late by more than the job is old

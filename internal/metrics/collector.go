@@ -17,7 +17,7 @@ type Snapshot struct {
 	Processes map[int]*events.Reading // of this host; nil: it did not answer
 	Refused   uint64                  // connections, by this agent
 	Cut       uint64                  // subscribers
-	State     *Standing               // of the job, where this agent is its first; else nil
+	State     *Standing               // of the job, where this agent leads it; else nil
 	Contracts []sensors.Standing      // of the links between its hosts, there too
 }
 
