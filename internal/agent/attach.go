@@ -159,7 +159,7 @@ func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met 
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
 		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
-		err := from.Send(control.FromFront{Attach: &control.Attach{Version: control.AgentVersion, Viewer: v.name, Types: v.Stdin != nil && !v.watches}})
+		err := from.Send(control.FromFront{Attach: &control.Attach{Viewer: v.name, Types: v.Stdin != nil && !v.watches}})
 		if err == nil {
 			first, err = told.Receive()
 		}

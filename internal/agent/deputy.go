@@ -156,7 +156,6 @@ func (d *deputy) join() error {
 func (d *deputy) joined(l *line) control.Joined {
 	j := control.Joined{
 		Version: control.AgentVersion, PID: os.Getpid(), Cores: runtime.NumCPU(), Time: time.Now(),
-		System: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	if d.copies != nil {
 		j.Copies = d.copies.Port()
@@ -359,12 +358,6 @@ func (d *deputy) do(m control.ToAgent) {
 	case m.Spawn != nil:
 		if err := d.add(*m.Spawn); err != nil {
 			d.Forked(m.Spawn.Index, 0, err)
-		}
-	case m.Start != nil:
-		for _, p := range d.crew.Processes() {
-			s := *m.Start
-			s.Process = p
-			d.tell(p, control.Message{Start: &s})
 		}
 	case m.Tell != nil:
 		d.tellAll(*m.Tell)

@@ -10,14 +10,6 @@ import (
 // local is the Agent as the owner of this host's crew, and that crew as a place.
 type local struct{ a *Agent }
 
-func (l local) startRanks(processes []int, s control.Start) {
-	for _, p := range processes {
-		s.Process = p
-		own := s
-		l.send(control.Message{Start: &own}, p)
-	}
-}
-
 func (l local) send(m control.Message, to ...int) bool { return l.a.crew.Send(m, to...) }
 func (l local) sendLater(m control.Message, to ...int) { l.send(m, to...) }
 func (l local) hurry()                                 {}

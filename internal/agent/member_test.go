@@ -126,7 +126,7 @@ var members = map[string]func(m *member){
 	"show": func(m *member) {
 		m.join()
 		fmt.Printf("process %d of %d: ranks %v, token %d bytes, peer at %s\n",
-			m.start.Process, len(m.start.Processes), m.ranks(), len(m.welcome.Token), m.start.Processes[0].Addrs[0].Addr)
+			m.process, len(m.start.Processes), m.ranks(), len(m.welcome.Token), m.start.Processes[0].Addrs[0].Addr)
 		m.finish()
 	},
 	"token": func(m *member) { m.join(); fmt.Printf("%x\n", m.welcome.Token); m.finish() },

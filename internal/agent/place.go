@@ -36,10 +36,9 @@ func (h *host) apart() bool { return h.router != "" }
 // A place is the crew of a host: this one's, or one behind an agent elsewhere.
 // None of its methods waits; all but send report by events.
 type place interface {
-	startRanks(processes []int, s control.Start) // Process is filled in
-	send(m control.Message, to ...int) bool      // to processes. False: one does not read
-	sendLater(m control.Message, to ...int)      // with what comes next anyway
-	hurry()                                      // no later than now
+	send(m control.Message, to ...int) bool // to processes. False: one does not read
+	sendLater(m control.Message, to ...int) // with what comes next anyway
+	hurry()                                 // no later than now
 	kill(process int, sig syscall.Signal)
 	spawn(p *process) error // starts one more
 }

@@ -254,8 +254,6 @@ func (r *remote) takeLater() (all []control.Tell) {
 	return all
 }
 
-func (r *remote) startRanks(_ []int, s control.Start) { r.order(control.ToAgent{Start: &s}) }
-
 func (r *remote) send(m control.Message, to ...int) bool {
 	return r.order(control.ToAgent{Tell: &control.Tell{Processes: to, Message: &m}})
 }

@@ -131,7 +131,7 @@ func (a *Agent) startRanks() {
 	a.record(ledger.Entry{Started: &ledger.Started{Copied: a.survival.copied}})
 	for _, h := range a.hosts {
 		if len(h.processes) > 0 {
-			h.place.startRanks(h.processes, start)
+			h.place.send(control.Message{Start: &start}, h.processes...)
 		}
 	}
 	a.pairHosts()

@@ -79,14 +79,14 @@ func (a *Agent) roomFor() int {
 	return 4096
 }
 
-// startOf is what a process that begins is told, but for which it is.
+// startOf is what a process that begins is told.
 func (a *Agent) startOf() control.Start {
 	all := make([]control.Process, len(a.processes))
 	for i, p := range a.processes {
 		all[i] = a.about(p)
 	}
 	a.survival.copied = a.copied()
-	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Job: a.job.Name, Processes: all, Ranked: a.first - a.job.Spares, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
+	return control.Start{Trace: a.traceOf(), Copied: a.survival.copied, Processes: all, Ranked: a.first - a.job.Spares, Room: a.roomFor() - (len(all) - a.first), Epoch: a.survival.settled()}
 }
 
 // settled is the newest map such that all to it have been told.
@@ -114,7 +114,7 @@ func (s *survival) open(epoch uint32) bool {
 }
 
 func (a *Agent) about(p *process) control.Process {
-	q := control.Process{Host: p.host.name, Cores: p.host.cores, Slot: p.slot, Ranks: p.ranks, Addrs: p.addrs, Router: p.host.router}
+	q := control.Process{Host: p.host.name, Cores: p.host.cores, Ranks: p.ranks, Addrs: p.addrs, Router: p.host.router}
 	if p.exited || p.judged {
 		q.Addrs = nil
 	}
@@ -326,7 +326,6 @@ func (a *Agent) sparesOn(h *host) (n int) {
 func (a *Agent) joinLate(p *process) {
 	a.tellMembers(control.Message{Meet: &control.Meet{Index: p.index, Process: a.about(p)}}, func(q *process) bool { return q == p })
 	start := a.startOf()
-	start.Process = p.index
 	p.send(control.Message{Start: &start})
 	p.joined = true
 	a.survival.failures = failures{}

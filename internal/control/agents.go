@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 11
+const AgentVersion = 12
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -65,7 +65,6 @@ type FromAgent struct {
 type ToAgent struct {
 	Run    *Run      `json:",omitempty"`
 	Spawn  *Spawn    `json:",omitempty"` // one more, after Run
-	Start  *Start    `json:",omitempty"` // for all processes there; Start.Process is for the agent to set
 	Tell   *Tell     `json:",omitempty"`
 	Kill   *Kill     `json:",omitempty"`
 	Input  *Output   `json:",omitempty"`
@@ -87,7 +86,6 @@ type Joined struct {
 	PID     int
 	Cores   int
 	Time    time.Time // its clock
-	System  string    // "linux/amd64"
 	Address string    // of its end of the connection: another than where that seems to come from if an address translation lies between
 	Copies  int       `json:",omitempty"` // the port at which it takes copies of snapshots. 0: it takes none
 }

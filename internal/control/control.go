@@ -106,8 +106,6 @@ type Ready struct {
 
 // Start tells a process what it is.
 type Start struct {
-	Job       string    // a name for people
-	Process   int       // which of Processes this is
 	Processes []Process // all of the job, by index
 	Ranked    int       // how many of them, the first, had ranks when the job began
 	Room      int       // how many more there may come to be
@@ -120,7 +118,6 @@ type Start struct {
 type Process struct {
 	Host  string
 	Cores int    // of that host, whatever the process is bound to
-	Slot  int    // the process is the Slot-th there
 	Ranks []int  // ascending
 	Addrs []Addr // as it said when it was Ready
 
@@ -141,7 +138,6 @@ type Options struct {
 	Check      bool          // costly checks of the program: buffers changed while a request is pending
 	Insecure   bool          // processes of different hosts neither ask who the other is, nor encrypt
 	Paths      time.Duration // how often processes tell of their paths. 0: they do not
-	SpinMicros int           // how long a waiting caller polls before it sleeps. 0 means: by the number of cores; -1: not at all
 }
 
 // Finished: these ranks have returned from run without an error.

@@ -26,9 +26,8 @@ type ToFront struct {
 
 // Attach: show me the job.
 type Attach struct {
-	Version int
-	Viewer  string // unlike that of any other; who comes again is the same
-	Types   bool   // it would bring input, or has brought some
+	Viewer string // unlike that of any other; who comes again is the same
+	Types  bool   // it would bring input, or has brought some
 }
 
 // Attached: here it is.

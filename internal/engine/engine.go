@@ -85,8 +85,7 @@ type Config struct {
 	// Room is how many processes more than Processes the job may come to have.
 	Room int
 
-	Unexpected int           // bytes of unexpected messages a rank holds before its peers must offer. Zero means 4 MiB.
-	Spin       time.Duration // how long a waiting caller polls before it sleeps. Zero means: by Crowded; < 0: not at all
+	Unexpected int // bytes of unexpected messages a rank holds before its peers must offer. Zero means 4 MiB.
 
 	// What collectives choose by, so it must be the same in all processes.
 	Crowded bool // a host has more processes with ranks than cores. Calls that poll then give the core away

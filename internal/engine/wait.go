@@ -55,13 +55,10 @@ type spinPolicy struct {
 }
 
 func newSpinPolicy(c Config, local int) spinPolicy {
-	p := spinPolicy{budget: c.Spin, yieldOS: c.Crowded && len(c.Processes) > 1, yieldGo: local > 1,
-		shares: !c.Crowded && c.Spin >= 0 && len(c.Processes) > 1}
+	several := len(c.Processes) > 1
+	p := spinPolicy{yieldOS: c.Crowded && several, yieldGo: local > 1, shares: !c.Crowded && several}
 	switch {
-	case c.Spin < 0:
-		p.budget = 0
-	case c.Spin > 0:
-	case len(c.Processes) == 1:
+	case !several:
 		p.budget = 2 * time.Microsecond
 	case c.Crowded:
 		p.budget = 500 * time.Microsecond

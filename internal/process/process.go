@@ -166,7 +166,6 @@ func (p *Process) start(s *control.Start, networks []fabric.Network) {
 		Save:     p.asks.add,
 		LogBytes: p.options.LogBytes,
 		Recorded: p.short,
-		Spin:     time.Duration(p.options.SpinMicros) * time.Microsecond,
 		Behind:   p.lags,
 		Connect:  p.connect,
 		Fail:     p.failed,
