@@ -164,13 +164,16 @@ func (v screen) fit(lines []string, room int) []string {
 	if len(lines) == 0 || room <= 0 {
 		return nil
 	}
+	if room < 3 { // for no row beside a note
+		return lines[:min(room, len(lines))]
+	}
 	rows := lines[1:]
 	skip := min(v.skip, max(len(rows)-(room-2), 0))
 	rows = rows[skip:]
 	if len(rows) <= room-1 && skip == 0 {
 		return lines
 	}
-	shown := min(len(rows), max(room-2, 0))
+	shown := min(len(rows), room-2)
 	note := fmt.Sprintf("%d to %d of %d", skip+1, skip+shown, len(lines)-1)
 	return append(append([]string{lines[0]}, rows[:shown]...), faintLook.Render(v.cut(note)))
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -93,8 +95,10 @@ func lines(ctx context.Context, w *watched, out io.Writer, ended <-chan error) e
 			if line == "" {
 				continue
 			}
-			if _, err := fmt.Fprintln(out, line); err != nil {
+			if _, err := fmt.Fprintln(out, line); errors.Is(err, syscall.EPIPE) {
 				return nil // who read it has had enough
+			} else if err != nil {
+				return err
 			}
 		case err := <-ended:
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,6 +112,15 @@ func TestTopFitsEveryTerminal(t *testing.T) {
 	}
 }
 
+// Nor is there more to skip where a terminal has no room for rows.
+func TestTopScrollsOnALowTerminal(t *testing.T) {
+	for height := range 12 {
+		for v := (screen{width: 80, height: height, skip: 1000}); v.page < pages; v.page++ {
+			require.NotPanics(t, func() { require.Len(t, v.lines(halo(3), time.Now()), max(height, 1)) }, "page %d of %d lines", v.page, height)
+		}
+	}
+}
+
 func TestTopScrollsAndSorts(t *testing.T) {
 	s := halo(40)
 	text := shown(screen{page: pageRanks, width: 80, height: 24, skip: 10}, s)
@@ -159,6 +169,15 @@ func TestViewsOfARunningJob(t *testing.T) {
 	text = get(t, "http://"+at+"/metrics")
 	require.Regexp(t, `\nmpiv_link_sent_messages_total{host="[^"]+",mpiv_job="[^"]+",peer="1",process="0"} [1-9]`, text)
 	require.Regexp(t, `\nmpiv_rank_received_messages_total{host="[^"]+",mpiv_job="[^"]+",process="1",rank="1"} [1-9]`, text)
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	var errs bytes.Buffer
+	unwritten := mpivrun(t, "top")
+	unwritten.Stdout, unwritten.Stderr = full, &errs
+	require.Error(t, unwritten.Run())
+	require.Contains(t, errs.String(), "no space left on device")
 
 	top := mpivrun(t, "top")
 	lines, err := top.StdoutPipe()
