@@ -7,7 +7,7 @@ import (
 )
 
 // An Area is where the snapshots of one rank rest on one host: a file with two
-// slots, of which Save overwrites the older.
+// slots, of which Begin overwrites the older.
 //
 // An Area is for one goroutine at a time. Others, and other processes, open the
 // file themselves: they find the latest whole snapshot while one process saves.
@@ -20,7 +20,7 @@ type Area struct {
 	saving  bool
 	latest  int     // the slot that must not be touched
 	number  uint64  // of what is there
-	lengths []int64 // of its parts, as Save takes them
+	lengths []int64 // of its parts
 	table   []byte  // of the one that is being written
 
 	// Of what Begin began last.
@@ -37,8 +37,8 @@ type Area struct {
 type Snapshot struct {
 	Number uint64 // from 1
 
-	// Parts are what Save was given. They are memory of the file: read only.
-	// The second Save after this one, by whichever process, overwrites them
+	// Parts are what Begin and End were given. They are memory of the file: read only.
+	// The second Begin after this one, by whichever process, overwrites them
 	// ([Area.Has] tells); Close takes them away, and touching them is then a fault.
 	Parts [][]byte
 
@@ -68,32 +68,6 @@ func Open(path string) (*Area, error) {
 		a.slots[i].index = i
 	}
 	return a, nil
-}
-
-// Save copies parts into the older slot. When it returns nil they are there, one
-// snapshot, for whoever opens the file, and the one before is the older. When it
-// returns an error, or never, what was the latest is still.
-//
-// number must be larger than that of the last snapshot, or the error is
-// [ErrNumber]. It is [ErrFull] when there is no space, [ErrBusy] while another
-// process that has saved here lives, [ErrClosed] after Close.
-//
-// It costs one copy; see Begin for less. A snapshot larger than any before in its slot also waits
-// for the system to find the memory.
-func (a *Area) Save(number uint64, parts ...[]byte) error {
-	a.lengths = a.lengths[:0]
-	for _, p := range parts {
-		a.lengths = append(a.lengths, int64(len(p)))
-	}
-	s, err := a.begin(number, a.lengths)
-	if err != nil {
-		return err
-	}
-	for i, p := range parts {
-		copySlowly(s.mem[s.offs[i]:], p)
-	}
-	a.commit(s, number, false)
-	return nil
 }
 
 // copySlowly gives the garbage collector a chance to stop this goroutine: within

@@ -49,6 +49,22 @@ func requireLatest(t testing.TB, a *Area, number uint64, parts ...string) {
 	}
 }
 
+// save is a snapshot begun and ended. One of no parts has an empty one.
+func save(a *Area, number uint64, parts ...[]byte) error {
+	if len(parts) == 0 {
+		parts = [][]byte{nil}
+	}
+	var first []Part
+	last := len(parts) - 1
+	for _, p := range parts[:last] {
+		first = append(first, Part{Bytes: p})
+	}
+	if err := a.Begin(number, first...); err != nil {
+		return err
+	}
+	return a.End(parts[last])
+}
+
 func TestOthersFindTheLatestSnapshot(t *testing.T) {
 	a, path := newArea(t)
 	b := openArea(t, path)
@@ -56,17 +72,17 @@ func TestOthersFindTheLatestSnapshot(t *testing.T) {
 		_, err := area.Latest()
 		require.ErrorIs(t, err, ErrNone)
 	}
-	require.NoError(t, a.Save(1, []byte("one"), nil, []byte("eins")))
+	require.NoError(t, save(a, 1, []byte("one"), nil, []byte("eins")))
 	for _, area := range []*Area{a, b, openArea(t, path)} {
 		requireLatest(t, area, 1, "one", "", "eins")
 	}
 	one, err := b.Latest()
 	require.NoError(t, err)
-	require.NoError(t, a.Save(7))
-	require.Equal(t, "one", string(one.Parts[0]), "gone after one Save")
+	require.NoError(t, save(a, 7))
+	require.Equal(t, "one", string(one.Parts[0]), "gone after one more")
 	require.True(t, b.Has(1))
 	long := string(bytes.Repeat([]byte("x"), 3<<20+1))
-	require.NoError(t, a.Save(8, []byte("head"), []byte(long)))
+	require.NoError(t, save(a, 8, []byte("head"), []byte(long)))
 	require.False(t, b.Has(1))
 	require.True(t, b.Has(7))
 	for _, area := range []*Area{a, b, openArea(t, path)} {
@@ -78,13 +94,13 @@ func TestOthersFindTheLatestSnapshot(t *testing.T) {
 
 func TestASuccessorGoesOn(t *testing.T) {
 	a, path := newArea(t)
-	require.NoError(t, a.Save(1, []byte("a")))
-	require.NoError(t, a.Save(2, []byte("b")))
+	require.NoError(t, save(a, 1, []byte("a")))
+	require.NoError(t, save(a, 2, []byte("b")))
 	b := openArea(t, path)
-	require.ErrorIs(t, b.Save(3, []byte("c")), ErrBusy)
+	require.ErrorIs(t, save(b, 3, []byte("c")), ErrBusy)
 	require.NoError(t, a.Close())
-	require.ErrorIs(t, b.Save(2, []byte("c")), ErrNumber)
-	require.NoError(t, b.Save(3, []byte("c")))
+	require.ErrorIs(t, save(b, 2, []byte("c")), ErrNumber)
+	require.NoError(t, save(b, 3, []byte("c")))
 	requireLatest(t, b, 3, "c")
 	require.True(t, b.Has(2), "the latest was overwritten, not the older")
 }
@@ -100,27 +116,27 @@ func TestWhatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "Create leaves something beside the file")
 
-	require.ErrorIs(t, a.Save(0), ErrNumber)
-	require.NoError(t, a.Save(5))
-	require.ErrorIs(t, a.Save(5), ErrNumber)
-	require.ErrorContains(t, a.Save(6, make([][]byte, maxParts+1)...), "parts")
+	require.ErrorIs(t, save(a, 0), ErrNumber)
+	require.NoError(t, save(a, 5))
+	require.ErrorIs(t, save(a, 5), ErrNumber)
+	require.ErrorContains(t, save(a, 6, make([][]byte, maxParts+1)...), "parts")
 	_, _, err = layout(nil, []int64{-1})
 	require.ErrorContains(t, err, "part 0 of -1 bytes")
 	_, _, err = layout(nil, []int64{maxBytes, 1})
 	require.ErrorContains(t, err, "part 0")
-	requireLatest(t, a, 5)
+	requireLatest(t, a, 5, "")
 
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
-	require.ErrorIs(t, a.Save(6), ErrClosed)
+	require.ErrorIs(t, save(a, 6), ErrClosed)
 	_, err = a.Latest()
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = a.Sums(5)
 	require.ErrorIs(t, err, ErrClosed)
 	require.False(t, a.Has(5))
 
-	requireLatest(t, openArea(t, path), 5)
-	require.NoError(t, Remove(path))
+	requireLatest(t, openArea(t, path), 5, "")
+	require.NoError(t, os.Remove(path))
 	_, err = Open(path)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("what is this"), 0o600))
@@ -144,13 +160,13 @@ func damage(t testing.TB, path string, at int64) {
 func TestADamagedRecordLeavesTheOlderSnapshot(t *testing.T) {
 	for at := range int64(6 * 8) {
 		a, path := newArea(t)
-		require.NoError(t, a.Save(1, []byte("a")))
-		require.NoError(t, a.Save(2, []byte("b")))
+		require.NoError(t, save(a, 1, []byte("a")))
+		require.NoError(t, save(a, 2, []byte("b")))
 		a.Close()
 		damage(t, path, recordStart+int64(a.latest)*recordSpan+at)
 		b := openArea(t, path)
 		requireLatest(t, b, 1, "a")
-		require.NoError(t, b.Save(2, []byte("again")))
+		require.NoError(t, save(b, 2, []byte("again")))
 		requireLatest(t, b, 2, "again")
 		require.True(t, b.Has(1))
 	}
@@ -158,25 +174,25 @@ func TestADamagedRecordLeavesTheOlderSnapshot(t *testing.T) {
 
 func TestWhenNoRecordIsWholeThereIsAnError(t *testing.T) {
 	a, path := newArea(t)
-	require.NoError(t, a.Save(1, []byte("a")))
-	require.NoError(t, a.Save(2, []byte("b")))
+	require.NoError(t, save(a, 1, []byte("a")))
+	require.NoError(t, save(a, 2, []byte("b")))
 	a.Close()
 	damage(t, path, recordStart+8)
 	damage(t, path, slotStart+slotSpan) // of the table
 	b := openArea(t, path)
 	_, err := b.Latest()
 	require.ErrorIs(t, err, ErrCorrupt)
-	require.NoError(t, b.Save(1, []byte("anew")))
+	require.NoError(t, save(b, 1, []byte("anew")))
 	requireLatest(t, b, 1, "anew")
 }
 
 func TestSaveAllocatesNothing(t *testing.T) {
 	a, _ := newArea(t)
-	parts := [][]byte{make([]byte, 100), make([]byte, 100<<10)}
+	first, last := []Part{{Bytes: make([]byte, 100)}}, make([]byte, 100<<10)
 	number := uint64(0)
 	save := func() {
 		number++
-		if err := a.Save(number, parts...); err != nil {
+		if err := errors.Join(a.Begin(number, first...), a.End(last)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -208,7 +224,7 @@ func TestReadersSeeWholeSnapshotsWhileOneSaves(t *testing.T) {
 				return
 			default:
 			}
-			if err := a.Save(n, stateOf(n)...); err != nil {
+			if err := save(a, n, stateOf(n)...); err != nil {
 				t.Error(err)
 				return
 			}

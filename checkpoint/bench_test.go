@@ -5,6 +5,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -32,14 +33,14 @@ func BenchmarkSave(b *testing.B) {
 		from, n := state(s.n), uint64(0)
 		for range a.slots { // or the system would have to find the memory
 			n++
-			require.NoError(b, a.Save(n, from))
+			require.NoError(b, save(a, n, from))
 		}
 		b.Run(s.name+"/save", func(b *testing.B) {
 			b.SetBytes(int64(s.n))
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				if err := a.Save(n, from); err != nil {
+				if err := save(a, n, from); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -64,12 +65,12 @@ func BenchmarkFirstSave(b *testing.B) {
 				b.StopTimer()
 				a, path := newArea(b)
 				b.StartTimer()
-				if err := a.Save(1, from); err != nil {
+				if err := save(a, 1, from); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
 				a.Close()
-				Remove(path)
+				os.Remove(path)
 				b.StartTimer()
 			}
 		})
@@ -92,7 +93,7 @@ func BenchmarkDelta(b *testing.B) {
 				n++
 				from[int(n)%s.n]++
 				b.StopTimer()
-				require.NoError(b, a.Save(n, from))
+				require.NoError(b, save(a, n, from))
 				b.StartTimer()
 				sums, _ = carry(b, a, r, sums, 0)
 			}

@@ -83,6 +83,3 @@ func long(f *os.File, n int64) error {
 func word(mem []byte, off int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&mem[off : off+8 : off+8][0]))
 }
-
-// Remove removes an Area's or a Determinants' file. Who has it open keeps it.
-func Remove(path string) error { return os.Remove(path) }

@@ -62,15 +62,15 @@ func fillSmall(dir string) error {
 	defer a.Close()
 	state := func(n byte, size int) []byte { return bytes.Repeat([]byte{n}, size) }
 	for n := byte(1); n <= 2; n++ {
-		if err := a.Save(uint64(n), state(n, 2<<20)); err != nil {
+		if err := save(a, uint64(n), state(n, 2<<20)); err != nil {
 			return fmt.Errorf("save %d: %w", n, err)
 		}
 	}
 	// A process that has saved here, and its successor, to whom all is new.
 	for life := range 2 {
 		before := free()
-		if err := a.Save(3, state(3, 7<<20)); !errors.Is(err, ErrFull) {
-			return fmt.Errorf("life %d: Save of 7 MiB = %v, want ErrFull", life, err)
+		if err := a.Begin(3, Part{Bytes: state(3, 7<<20)}); !errors.Is(err, ErrFull) {
+			return fmt.Errorf("life %d: Begin of 7 MiB = %v, want ErrFull", life, err)
 		}
 		if got := free(); got != before {
 			return fmt.Errorf("life %d: after ErrFull %d bytes are free, before %d", life, got, before)
@@ -92,9 +92,9 @@ func fillSmall(dir string) error {
 		return fmt.Errorf("after ErrFull Latest = %d, %v, want 2", snap.Number, err)
 	}
 	if !a.Has(1) {
-		return errors.New("a Save that failed took the older snapshot")
+		return errors.New("a Begin that failed took the older snapshot")
 	}
-	if err := a.Save(3, state(3, 2<<20)); err != nil {
+	if err := save(a, 3, state(3, 2<<20)); err != nil {
 		return fmt.Errorf("save of what fits: %w", err)
 	}
 

@@ -20,7 +20,7 @@ func FuzzOpen(f *testing.F) {
 		a, err := Create(path)
 		require.NoError(f, err)
 		for i := range n {
-			require.NoError(f, a.Save(i+1, []byte("some"), make([]byte, 100*i)))
+			require.NoError(f, save(a, i+1, []byte("some"), make([]byte, 100*i)))
 		}
 		slots := [2][]byte{}
 		for i, s := range a.slots {
@@ -93,7 +93,7 @@ func FuzzOpen(f *testing.F) {
 		if last+1 == 0 {
 			return
 		}
-		require.NoError(t, a.Save(last+1, []byte("new")))
+		require.NoError(t, save(a, last+1, []byte("new")))
 		requireLatest(t, openArea(t, path), last+1, "new")
 		if last > 0 {
 			require.True(t, a.Has(last), "the latest was overwritten")
@@ -139,23 +139,5 @@ func FuzzOpenDeterminants(f *testing.F) {
 		require.True(t, ok)
 		require.Equal(t, determinantOf(end), got)
 		require.Equal(t, end+1, d.Len(), "what was behind a damaged record came back")
-	})
-}
-
-func FuzzSums(f *testing.F) {
-	b, _ := (&Sums{3, []int64{5, 0, ChunkLen + 1}, make([]Sum, 3)}).AppendBinary(nil)
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var s Sums
-		if s.UnmarshalBinary(b) != nil {
-			return
-		}
-		again, err := s.AppendBinary(nil)
-		require.NoError(t, err)
-		require.Equal(t, b, again)
-		a, _ := newArea(t)
-		require.NoError(t, a.Save(1, []byte("12345")))
-		_, err = a.Delta(&s, 0)
-		require.NoError(t, err)
 	})
 }

@@ -24,7 +24,7 @@ func TestASnapshotInTwoHalves(t *testing.T) {
 	state, log := bytes.Repeat([]byte("state"), 1000), bytes.Repeat([]byte("log"), 100_000) // which needs more room than was reserved
 	require.ErrorContains(t, a.End(log), "none was begun")
 
-	require.NoError(t, a.Save(1, state, nil))
+	require.NoError(t, save(a, 1, state, nil))
 	require.NoError(t, a.Begin(2, Part{Bytes: state}, Part{Bytes: []byte("more")}))
 	require.EqualValues(t, 1, latest().Number, "the second half is missing")
 	require.NoError(t, a.End(log))
@@ -40,7 +40,7 @@ func TestASnapshotInTwoHalves(t *testing.T) {
 	require.Equal(t, [][]byte{{}}, latest().Parts)
 
 	require.NoError(t, a.Begin(6, Part{Bytes: state}))
-	require.NoError(t, a.Save(7, state))
+	require.NoError(t, save(a, 7, state))
 	require.ErrorContains(t, a.End(log), "none was begun")
 	require.EqualValues(t, 7, latest().Number)
 

@@ -90,7 +90,7 @@ func saveUntilKilled(dir string) error {
 	}
 	said := make([]byte, 16)
 	for n := snap.Number + 1; ; n++ {
-		if err := a.Save(n, stateOf(n)...); err != nil {
+		if err := save(a, n, stateOf(n)...); err != nil {
 			return err
 		}
 		for range n % 6000 {

@@ -23,13 +23,17 @@ type Part struct {
 // A Range is bytes of a part, from From up to To.
 type Range struct{ From, To int }
 
-// Begin is the first half of a Save, of all parts but the last, and copies what is not in
+// Begin is the first half of a snapshot, of all parts but the last, and copies what is not in
 // the older slot already: of parts of 1 MiB or more, the chunks that were written to since
-// that slot's snapshot; of others, all. End is the second half: until then there is no such
-// snapshot, and the one before is the latest. What was begun and not ended is forgotten by
-// the next Begin or Save. The errors are those of Save.
+// that slot's snapshot; of others, all. [Area.End] is the second half. What was begun and not
+// ended is forgotten by the next Begin.
+//
+// number must be larger than that of the last snapshot, or the error is
+// [ErrNumber]. It is [ErrFull] when there is no space, [ErrBusy] while another
+// process that has saved here lives, [ErrClosed] after Close. A snapshot larger than any before
+// in its slot also waits for the system to find the memory.
 func (a *Area) Begin(number uint64, parts ...Part) error {
-	a.lengths = a.lengths[:0]
+	a.lengths = slices.Grow(a.lengths[:0], len(parts)+1) // and that of the last
 	for _, p := range parts {
 		a.lengths = append(a.lengths, int64(len(p.Bytes)))
 	}
@@ -156,7 +160,9 @@ func (a *Area) Room(n int) ([]byte, error) {
 	return last[:0], err
 }
 
-// End ends what Begin began, with its last part.
+// End ends what Begin began, with its last part. When it returns nil they are there, one
+// snapshot, for whoever opens the file, and the one before is the older. When it
+// returns an error, or never, what was the latest is still. The errors are those of Begin.
 func (a *Area) End(last []byte) error {
 	s, err := a.unended()
 	a.begun = nil

@@ -224,7 +224,7 @@ func writtenAgainstModel(t testing.TB, ops []byte, seed uint64) (copied, carried
 			number++
 			w.begun()
 			want = append(w.clone(), []byte{})
-			require.NoError(t, a.Save(number, want...))
+			require.NoError(t, save(a, number, want...))
 		default:
 			number++
 			log := make([]byte, w.rng.IntN(3*ChunkLen))

@@ -30,11 +30,11 @@ type Replica struct {
 }
 
 // NewReplica returns a Replica that keeps its snapshots in a. Nobody else may
-// Save there; a stays the caller's to read and to close.
+// save there; a stays the caller's to read and to close.
 func NewReplica(a *Area) *Replica { return &Replica{area: a} }
 
 // Begin begins a delta, and forgets one that was begun before. The error is
-// [ErrBase] when the latest snapshot here is not base, else as of [Area.Save].
+// [ErrBase] when the latest snapshot here is not base, else as of [Area.Begin].
 // base is 0 for a delta that needs none.
 func (r *Replica) Begin(number uint64, lengths []int64, base uint64) error {
 	r.slot = nil

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/zeebo/xxh3"
 )
@@ -28,13 +27,7 @@ type Sums struct {
 // Sum is of the whole: equal when two snapshots have the same number, lengths
 // and bytes.
 func (s *Sums) Sum() Sum {
-	b, _ := s.AppendBinary(nil)
-	return xxh3.Hash128(b).Bytes()
-}
-
-// AppendBinary appends what UnmarshalBinary reads. It has no error.
-func (s *Sums) AppendBinary(b []byte) ([]byte, error) {
-	b = slices.Grow(b, 16+8*len(s.Lengths)+16*len(s.Chunks))
+	b := make([]byte, 0, 16+8*len(s.Lengths)+16*len(s.Chunks))
 	b = binary.LittleEndian.AppendUint64(b, s.Number)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(s.Lengths)))
 	for _, n := range s.Lengths {
@@ -43,36 +36,7 @@ func (s *Sums) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.Chunks {
 		b = append(b, s.Chunks[i][:]...)
 	}
-	return b, nil
-}
-
-// UnmarshalBinary reads what AppendBinary wrote, and nothing else.
-func (s *Sums) UnmarshalBinary(b []byte) error {
-	if len(b) < 16 {
-		return fmt.Errorf("sums of %d bytes: too short", len(b))
-	}
-	number, parts := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-	b = b[16:]
-	if parts > maxParts || uint64(len(b)) < 8*parts {
-		return fmt.Errorf("sums of %d parts in %d bytes", parts, len(b))
-	}
-	lengths := make([]int64, parts)
-	for i := range lengths {
-		lengths[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-	}
-	b = b[8*parts:]
-	if _, _, err := layout(nil, lengths); err != nil {
-		return fmt.Errorf("sums: %w", err)
-	}
-	if n := chunksOf(lengths); int64(len(b)) != 16*n {
-		return fmt.Errorf("sums of %d chunks in %d bytes", n, len(b))
-	}
-	chunks := make([]Sum, len(b)/16)
-	for i := range chunks {
-		copy(chunks[i][:], b[16*i:])
-	}
-	*s = Sums{number, lengths, chunks}
-	return nil
+	return xxh3.Hash128(b).Bytes()
 }
 
 // chunksOf is how many chunks parts of these lengths have.
