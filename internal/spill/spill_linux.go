@@ -91,6 +91,7 @@ func (s *Spill) Take(n int) []byte {
 	}
 	// The disk has room for it now or never: a write to memory could not fail.
 	if unix.Fallocate(int(s.file.Fd()), 0, s.offset(b), length) != nil {
+		s.punch(b) // there are file systems that keep what they had found of it
 		*list = append(*list, b)
 		return s.none()
 	}
@@ -110,11 +111,16 @@ func (s *Spill) none() []byte {
 func (s *Spill) Give(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.offset(b), int64(cap(b)))
+	s.punch(b)
 	class := bits.Len(uint(cap(b) - 1))
 	s.free[class-smallest] = append(s.free[class-smallest], b[:cap(b)])
 	s.used -= int64(cap(b))
 	s.full.Store(false)
+}
+
+// punch gives the disk back what b has of it. mu is held.
+func (s *Spill) punch(b []byte) {
+	unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.offset(b), int64(cap(b)))
 }
 
 // Full tells whether the last Take found no room, and nothing was given back since. With
