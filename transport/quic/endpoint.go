@@ -51,11 +51,9 @@ const backlogLen = 128
 // Options of an Endpoint. The zero value works, for processes of one machine
 // where nobody else is.
 type Options struct {
-	// Listen is the host and port to listen on. Zero means 127.0.0.1, any port.
+	// Listen is the host and port to listen on, under which others reach this endpoint.
+	// Zero means 127.0.0.1, any port.
 	Listen string
-	// Advertise is the host and port under which others reach this endpoint.
-	// Zero means the one listened on, which must then be one host's own.
-	Advertise string
 	// Secret is what both ends of a connection must know. They show that they do, and do not tell it.
 	Secret [16]byte
 	// TLS is who this endpoint is and whom it accepts, as a client and as a
@@ -137,7 +135,7 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 		guard:   gate.NewGuard(),
 	}
 	e.life, e.stop = context.WithCancel(context.Background())
-	if _, err := e.bind(ctx, o.Listen, o.Advertise); err != nil {
+	if _, err := e.bind(ctx, o.Listen); err != nil {
 		e.stop()
 		return nil, err
 	}
@@ -148,26 +146,19 @@ func Listen(ctx context.Context, o Options) (*Endpoint, error) {
 }
 
 // bind opens a socket, on which the endpoint listens and dials from now on.
-func (e *Endpoint) bind(ctx context.Context, listen, advertise string) (*socket, error) {
+func (e *Endpoint) bind(ctx context.Context, listen string) (*socket, error) {
 	var lc net.ListenConfig
 	pc, err := lc.ListenPacket(ctx, "udp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen %s:%s: %w", Name, listen, err)
 	}
 	s := &socket{udp: pc.(*net.UDPConn)}
-	if advertise == "" {
-		at := s.udp.LocalAddr().(*net.UDPAddr)
-		if at.IP.IsUnspecified() {
-			pc.Close()
-			return nil, fmt.Errorf("listen %s:%s: others need one host's address: set Options.Advertise", Name, listen)
-		}
-		advertise = at.String()
-	}
-	addr := transport.Addr(Name + ":" + advertise)
-	if !streams.ValidAddr(addr, Name) {
+	at := s.udp.LocalAddr().(*net.UDPAddr)
+	if at.IP.IsUnspecified() {
 		pc.Close()
-		return nil, fmt.Errorf("listen %s:%s: %q cannot be advertised: use host:port", Name, listen, advertise)
+		return nil, fmt.Errorf("listen %s:%s: others need one host's address: listen on that", Name, listen)
 	}
+	addr := transport.Addr(Name + ":" + at.String())
 	quiet()
 	s.tr = &quic.Transport{Conn: patient{s.udp}, ConnContext: e.knock, VerifySourceAddress: e.doubt}
 	conf := e.config(2, e.opt.Patience/2)

@@ -43,7 +43,7 @@ func (e *Endpoint) Rebind(ctx context.Context, listen string) error {
 	if full {
 		return fmt.Errorf("move to %s:%s: %w", Name, listen, errSettled)
 	}
-	s, err := e.bind(ctx, listen, "")
+	s, err := e.bind(ctx, listen)
 	if err != nil {
 		return err
 	}

@@ -279,5 +279,5 @@ func TestDialSaysWhy(t *testing.T) {
 	require.NoError(t, x.Close())
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 	_, err = quic.Listen(t.Context(), quic.Options{Listen: "0.0.0.0:0"})
-	require.ErrorContains(t, err, "Advertise")
+	require.ErrorContains(t, err, "one host's address")
 }
