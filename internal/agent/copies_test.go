@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,7 +99,7 @@ func (s *saver) save() {
 	s.number++
 	s.state = fmt.Appendf(s.state, "<rank %d, %d.%d>", s.rank, s.epoch, s.number)
 	long := append(bytes.Clone(s.state), bytes.Repeat([]byte{'.'}, 300_000)...) // some chunks, of which most stay
-	if err := s.area.Save(s.number, long); err != nil {
+	if err := errors.Join(s.area.Begin(s.number), s.area.End(long)); err != nil {
 		panic(err)
 	}
 	s.send(control.Message{Saved: &control.Saved{Rank: s.rank, Epoch: s.epoch, Number: s.number, Bytes: int64(len(long)),

@@ -1,6 +1,7 @@
 package buddy
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -37,14 +38,14 @@ func TestASnapshotThatIsBroughtTwiceIsKept(t *testing.T) {
 		return s.commit(d.Number, d.Sums.Sum())
 	}
 	one, other := area(), area()
-	require.NoError(t, one.Save(24, []byte("what it was")))
+	require.NoError(t, errors.Join(one.Begin(24), one.End([]byte("what it was"))))
 	require.NoError(t, bring(one))
 	require.NoError(t, bring(one))
-	require.NoError(t, other.Save(24, []byte("another")))
+	require.NoError(t, errors.Join(other.Begin(24), other.End([]byte("another"))))
 	require.ErrorIs(t, bring(other), checkpoint.ErrDiffers)
-	require.NoError(t, one.Save(25, []byte("what it is")))
+	require.NoError(t, errors.Join(one.Begin(25), one.End([]byte("what it is"))))
 	require.NoError(t, bring(one))
-	require.NoError(t, other.Save(26, []byte("newer")))
+	require.NoError(t, errors.Join(other.Begin(26), other.End([]byte("newer"))))
 	require.NoError(t, bring(other))
 	snap, err := copies.Latest()
 	require.NoError(t, err)
@@ -62,7 +63,7 @@ func TestACopyToASilentAgent(t *testing.T) {
 		a, err := checkpoint.Create(name)
 		require.NoError(t, err)
 		defer a.Close()
-		require.NoError(t, a.Save(1, []byte("state")))
+		require.NoError(t, errors.Join(a.Begin(1), a.End([]byte("state"))))
 		return name
 	}
 	two[0].copy(control.Copy{Rank: 0, Epoch: 1, File: file(0), To: control.Buddy{Agent: 7, Addrs: []string{silent.Addr().String()}}})

@@ -346,6 +346,7 @@ type RankReport struct {
 type Count struct {
 	Peer int
 	N    uint64
+	Held uint64 `json:",omitempty"` // of those sent: until a snapshot makes room in the log, they are not in flight
 }
 
 // Numbers are those of messages from Peer, from First to Last.

@@ -77,6 +77,19 @@ func (l *link) fits(cost int) bool { return l.logged+cost <= l.e.cfg.LogBytes }
 // full tells whether nothing may be sent before a snapshot covers some of the log.
 func (l *link) full() bool { return l.chunks.spills && l.chunks.spill != nil && l.chunks.spill.Full() }
 
+// heldBack is how many messages of s are not sent because of that.
+func (l *link) heldBack(s *stream) (n uint64) {
+	if !l.full() {
+		return 0
+	}
+	for x := l.queue.head; x != nil; x = x.qnext {
+		if x.stream == s && x.unsent() {
+			n++
+		}
+	}
+	return n
+}
+
 // own gives x a copy of body.
 func (l *link) own(x *entry, body []byte) {
 	if len(body) > len(x.small) && l.chunks.spills && l.chunks.spill != nil {

@@ -59,6 +59,7 @@ func (b *Box) Unreceived() (all []Match) {
 type Count struct {
 	Peer topology.Rank
 	N    uint64
+	Held uint64 // of those sent: they wait for room in the log
 }
 
 // Waits is the calls of the box's rank that sleep now.
@@ -192,12 +193,12 @@ func (b *Box) Counts() (sent, got []Count, offered []Numbers) {
 		}
 	}
 	b.streams.all(func(s *stream) {
-		var out, in uint64
+		var out, in, held uint64
 		if int(s.peer) >= b.e.size {
 			return
 		}
 		if l := b.e.lockLink(s.peer); l != nil {
-			out = s.sent
+			out, held = s.sent, l.heldBack(s)
 			for _, seq := range s.offers {
 				if !taken[message{s.peer, seq}] {
 					offered = withNumber(offered, s.peer, seq)
@@ -215,10 +216,10 @@ func (b *Box) Counts() (sent, got []Count, offered []Numbers) {
 			b.mu.Unlock()
 		}
 		if out > 0 {
-			sent = append(sent, Count{s.peer, out})
+			sent = append(sent, Count{s.peer, out, held})
 		}
 		if in > 0 {
-			got = append(got, Count{s.peer, in})
+			got = append(got, Count{Peer: s.peer, N: in})
 		}
 	})
 	return sent, got, offered

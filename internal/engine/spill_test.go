@@ -102,6 +102,10 @@ func TestSendersWaitForASnapshotWhenTheLogIsFull(t *testing.T) {
 						require.ErrorIs(t, err, context.DeadlineExceeded)
 						require.Less(t, tries, 500, "message %d does not come, and nobody waits for a snapshot", i)
 						if waits() {
+							sent, _, _ := w.boxes[0].Counts()
+							_, got, _ := w.boxes[1].Counts()
+							require.Positive(t, sent[0].Held)
+							require.Equal(t, got[0].N, sent[0].N-sent[0].Held, "all that is not held back has come")
 							save()
 						}
 					}

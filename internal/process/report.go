@@ -137,7 +137,7 @@ func (p *Process) wait(w engine.WaitInfo) control.Wait {
 func counts(cs []engine.Count) []control.Count {
 	all := make([]control.Count, len(cs))
 	for i, c := range cs {
-		all[i] = control.Count{Peer: int(c.Peer), N: c.N}
+		all[i] = control.Count{Peer: int(c.Peer), N: c.N, Held: c.Held}
 	}
 	return all
 }

@@ -63,6 +63,7 @@ type graph struct {
 	ranks    map[int]*rank
 	closed   map[int]bool
 	noTimers bool // take it that no timer wakes a goroutine
+	noSaves  bool // and that no snapshot makes room in a log: no rank runs that could take one
 }
 
 // stuck is true if none of r's calls can return. A rank that has one which can
@@ -96,12 +97,24 @@ func (g graph) hopeless(r *rank, n control.Need) bool {
 	if ofGoroutine(n) {
 		return (n.What == control.NeedGoroutine || g.noTimers) && !slices.ContainsFunc(ps, func(p int) bool { return !g.closed[p] })
 	}
+	if n.What == control.NeedSave && !g.noSaves {
+		return false // room may also come of a snapshot of another rank
+	}
 	for _, p := range ps {
-		if !g.closed[p] || g.ranks[p].sent[r.Rank] != r.received[p] {
+		if !g.closed[p] || g.coming(p, r) {
 			return false
 		}
 	}
 	return len(ps) > 0
+}
+
+// coming tells whether p has sent something that r has not had.
+func (g graph) coming(p int, r *rank) bool {
+	sent := g.ranks[p].sent[r.Rank]
+	if g.noSaves {
+		sent -= g.ranks[p].held[r.Rank]
+	}
+	return sent != r.received[p]
 }
 
 // peers is who can do what n is about.

@@ -19,7 +19,7 @@ type Explanation struct {
 	Finished []int     `json:"finished"` // ascending
 	Deadlock *Deadlock `json:"deadlock"` // nil: none is proven
 	// Suspected is what is a deadlock unless a timer wakes one of its ranks'
-	// goroutines. Nil beside a Deadlock.
+	// goroutines, or a snapshot that is on its way makes room in a log. Nil beside a Deadlock.
 	Suspected *Deadlock `json:"suspected"`
 }
 
@@ -42,6 +42,7 @@ type rank struct {
 	control.RankReport
 	process        int
 	sent, received map[int]uint64 // by peer
+	held           map[int]uint64 // of sent, what the full log holds back
 }
 
 // Explain explains reports, which were made at about now. A rank that is in
@@ -50,14 +51,16 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 	ranks := map[int]*rank{}
 	for _, rep := range reports {
 		for _, rr := range rep.Ranks {
-			ranks[rr.Rank] = &rank{rr, rep.Process, counts(rr.Sent), counts(rr.Received)}
+			ranks[rr.Rank] = &rank{rr, rep.Process, counts(rr.Sent), counts(rr.Received), heldBack(rr.Sent)}
 		}
 	}
 	for _, r := range ranks {
 		r.delivered(ranks)
 	}
 	var e Explanation
+	still := true
 	for _, r := range sorted(ranks) {
+		still = still && r.State != "running"
 		switch {
 		case r.State == "finished":
 			e.Finished = append(e.Finished, r.Rank)
@@ -74,7 +77,7 @@ func Explain(now time.Time, reports []control.Report) Explanation {
 	}
 	e.Waits = append(e.Waits, missed(ranks, reports)...)
 	if e.Deadlock = findDeadlock(graph{ranks: ranks}); e.Deadlock == nil {
-		e.Suspected = findDeadlock(graph{ranks: ranks, noTimers: true})
+		e.Suspected = findDeadlock(graph{ranks: ranks, noTimers: true, noSaves: still})
 	}
 	return e
 }
@@ -169,6 +172,14 @@ func counts(cs []control.Count) map[int]uint64 {
 	m := make(map[int]uint64, len(cs))
 	for _, c := range cs {
 		m[c.Peer] = c.N
+	}
+	return m
+}
+
+func heldBack(cs []control.Count) map[int]uint64 {
+	m := make(map[int]uint64, len(cs))
+	for _, c := range cs {
+		m[c.Peer] = c.Held
 	}
 	return m
 }

@@ -95,7 +95,11 @@ func parse(t *testing.T, script string) []control.Report {
 			reports = append(reports, control.Report{Process: number(1), Ranks: []control.RankReport{{Rank: number(1), State: w[2]}}})
 			r = &reports[len(reports)-1].Ranks[0]
 		case "sent":
-			r.Sent = append(r.Sent, control.Count{Peer: number(1), N: uint64(number(2))})
+			c := control.Count{Peer: number(1), N: uint64(number(2))}
+			if len(w) > 3 { // held
+				c.Held = uint64(number(4))
+			}
+			r.Sent = append(r.Sent, c)
 		case "offered":
 			r.Offered = append(r.Offered, control.Numbers{Peer: number(1), First: uint64(number(2)), Last: uint64(number(3))})
 		case "received":
