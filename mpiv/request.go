@@ -11,7 +11,8 @@ import (
 
 // A Request is a communication under way. What was wrong with the call that began it, its Wait
 // says. The zero Request is done, as is one that was waited for (MPI's MPI_REQUEST_NULL). Copies of a Request go stale
-// when one of them was waited for, and then end in ErrRequest.
+// when one of them was waited for, and then end in ErrRequest: one goroutine at
+// a time may wait for a Request, or test it, whichever copy it has.
 //
 // It is no larger than what the compiler keeps in registers: copies of larger
 // ones make the processor wait for what it has just stored.
