@@ -21,7 +21,11 @@ type Capsule struct {
 
 	Abandoned []AbandonedCalls // that the rank has heard of
 	Revoked   []Revocation     // ascending
+	Begun     []BegunOf        // where choices are recorded; ascending
 }
+
+// A BegunOf is an element of begun that is not 0.
+type BegunOf struct{ At, N uint32 }
 
 // AbandonedCalls are those of a context, from one tag to another, that a rank takes no more part in.
 type AbandonedCalls struct {
@@ -118,6 +122,13 @@ func (b *Box) capture(log bool) *Capsule {
 	for _, base := range slices.Sorted(maps.Keys(revoked)) {
 		c.Revoked = append(c.Revoked, Revocation{base, revoked[base]})
 	}
+	if begun := b.choices.begun; begun != nil {
+		for at, n := range begun {
+			if n != 0 {
+				c.Begun = append(c.Begun, BegunOf{uint32(at), n})
+			}
+		}
+	}
 	return c
 }
 
@@ -181,6 +192,12 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, r *Recording, moved ...
 	}
 	for _, r := range c.Revoked {
 		b.revoke(r.Base, r.By)
+	}
+	if len(c.Begun) > 0 {
+		b.choices.begun = new(begun)
+		for _, x := range c.Begun {
+			b.choices.begun[x.At] = x.N
+		}
 	}
 	if r != nil {
 		b.record(*r)

@@ -26,7 +26,7 @@ func some() *Capsule {
 		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records(9)},
 		{Peer: 2, Sent: 1, Got: 1},
 	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}},
-		Abandoned: []AbandonedCalls{{16, 4, 6, AbandonedError{0, "why"}}, {20, 1, 1, AbandonedError{2, ""}}}, Revoked: []Revocation{{16, 0}, {20, 1}}}
+		Abandoned: []AbandonedCalls{{16, 4, 6, AbandonedError{0, "why"}}, {20, 1, 1, AbandonedError{2, ""}}}, Revoked: []Revocation{{16, 0}, {20, 1}}, Begun: []BegunOf{{7, 1 << 31}, {4095, 1}}}
 }
 
 func TestCapsulesTravel(t *testing.T) {
@@ -60,6 +60,9 @@ func TestMalformedCapsulesAreRefused(t *testing.T) {
 		{"a run of calls backwards", func(c *Capsule) { c.Abandoned[0].Last = 3 }},
 		{"calls given up by no rank", func(c *Capsule) { c.Abandoned[0].By = -1 }},
 		{"a communicator revoked twice", func(c *Capsule) { c.Revoked[1].Base = 16 }},
+		{"receives counted beyond all", func(c *Capsule) { c.Begun[1].At++ }},
+		{"receives counted twice", func(c *Capsule) { c.Begun[0].At = 4095 }},
+		{"no receives", func(c *Capsule) { c.Begun[0].N = 0 }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

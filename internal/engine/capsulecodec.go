@@ -20,6 +20,7 @@ func (c *Capsule) Append(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(len(c.Unread)))
 	b = le.AppendUint32(b, uint32(len(c.Abandoned)))
 	b = le.AppendUint32(b, uint32(len(c.Revoked)))
+	b = le.AppendUint32(b, uint32(len(c.Begun)))
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		b = le.AppendUint32(b, uint32(s.Peer))
@@ -57,10 +58,14 @@ func (c *Capsule) Append(b []byte) []byte {
 		b = le.AppendUint32(b, r.Base)
 		b = le.AppendUint32(b, uint32(r.By))
 	}
+	for _, x := range c.Begun {
+		b = le.AppendUint32(b, x.At)
+		b = le.AppendUint32(b, x.N)
+	}
 	return b
 }
 
-const capsuleVersion = 5
+const capsuleVersion = 6
 
 // past is how many bytes of records there are.
 func (s *StreamState) past() (n int) {
@@ -74,12 +79,13 @@ const (
 	streamLen    = 40 // of a stream, without what it has of each message
 	abandonedLen = 20 // of abandoned calls, without the cause
 	revokedLen   = 8
+	begunLen     = 8
 )
 
 // size is how many bytes Append writes, or a few more.
 func (c *Capsule) size() int {
 	const ofMessage = wire.HeaderLen + 9
-	n := 1 + 6*4 + streamLen*len(c.Streams) + abandonedLen*len(c.Abandoned) + revokedLen*len(c.Revoked)
+	n := 1 + 7*4 + streamLen*len(c.Streams) + abandonedLen*len(c.Abandoned) + revokedLen*len(c.Revoked) + begunLen*len(c.Begun)
 	for i := range c.Streams {
 		s := &c.Streams[i]
 		n += 8*(len(s.Offers)+len(s.Back)) + ofMessage*len(s.Log) + s.past()
@@ -114,7 +120,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		return nil, fmt.Errorf("%w: another version", ErrCapsule)
 	}
 	c := &Capsule{Rank: p.rank(), Epoch: topology.Epoch(p.uint32())}
-	streams, unread, abandoned, revoked := p.count(streamLen), p.count(wire.HeaderLen+9), p.count(abandonedLen), p.count(revokedLen)
+	streams, unread, abandoned, revoked, begins := p.count(streamLen), p.count(wire.HeaderLen+9), p.count(abandonedLen), p.count(revokedLen), p.count(begunLen)
 	last := topology.Rank(-1)
 	for range streams {
 		s := StreamState{Peer: p.rank(), Sent: p.uint64(), Got: p.uint64()}
@@ -189,6 +195,16 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 			return nil, ErrCapsule
 		}
 		c.Revoked = append(c.Revoked, r)
+	}
+	for i := range begins {
+		x := BegunOf{p.uint32(), p.uint32()}
+		if x.At >= uint32(len(begun{})) || x.N == 0 || i > 0 && x.At <= c.Begun[i-1].At {
+			p.bad = true
+		}
+		if p.bad {
+			return nil, ErrCapsule
+		}
+		c.Begun = append(c.Begun, x)
 	}
 	if p.bad || len(p.b) != 0 {
 		return nil, ErrCapsule

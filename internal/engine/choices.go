@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/wire"
@@ -26,7 +28,7 @@ const (
 	ChoseMessage   ChoiceKind = iota + 1 // a receive from any source got message Seq of Source
 	ChoseOutcome                         // a decision had the outcome Seq; of a probe, message Seq of Source
 	ChoseNothing                         // all decisions up to this one that are not recorded had the outcome 0
-	ChoseCancel                          // the receive Index, which names its source, was asked back: in time if Seq is 1, too late if it is 0
+	ChoseCancel                          // the receive Index of those that want Source, a wish, was asked back: in time if Seq is 1, too late if it is 0
 	ChoseRetract                         // message Seq to Source was asked back, of which Index is the Answer
 	ChoseReturn                          // message Seq of Source was given back
 	ChoseTask                            // message Seq to Source was sent by the task Index
@@ -39,22 +41,20 @@ const (
 type Series uint8
 
 const (
-	OfNamed     Series = iota // receives that name their source
-	OfAny                     // receives from any source
+	OfAny       Series = iota // receives from any source
 	OfTasks                   // non-blocking collectives
 	OfDecisions               // tests, probes and the like
+	OfNamed                   // receives that name their source: several series, see begun
 )
 
-// Counts is how many there were of each series.
-type Counts [4]uint32
+// Counts is how many there were of each series, but for OfNamed.
+type Counts [OfNamed]uint32
 
 // Series is the one in which Index is a number; false if it is in none.
 func (k ChoiceKind) Series() (Series, bool) {
 	switch k {
 	case ChoseMessage, ChoseCancelAny:
 		return OfAny, true
-	case ChoseCancel:
-		return OfNamed, true
 	case ChoseTask:
 		return OfTasks, true
 	case ChoseOutcome, ChoseNothing:
@@ -80,12 +80,34 @@ type Choice struct {
 	Seq    uint64
 }
 
+// begun is how many receives a rank has begun, since its first life began, of those that name their source. What wants
+// other messages is numbered apart: in which order the goroutines of a rank begin such receives makes no difference. The
+// few wishes that share a number must come in one order.
+type begun [4096]uint32
+
+// A wish tells what a receive wants: its source, its context and its tag.
+type wish uint32
+
+func (o *op) wish() wish {
+	x := (uint64(o.context)<<32 | uint64(uint32(o.tag))) ^ uint64(o.peer)*0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return wish(x >> 33) // it is positive as a Rank
+}
+
+// of is where the receives that want w are counted.
+func (n *begun) of(w wish) *uint32 { return &n[int(w)%len(n)] }
+
+// ahead tells whether the receive of that number, which wants w, has yet to begin.
+func (n *begun) ahead(w wish, number uint32) bool { return int32(number-*n.of(w)) > 0 }
+
 // choices is those of a rank.
 type choices struct {
 	on     atomic.Bool // they are recorded
 	polls  atomic.Uint32
 	told   atomic.Uint32 // decisions of which the record knows
 	done   Counts        // but for decisions; guarded by the box's mu, as what follows
+	begun  *begun        // nil: none is counted
 	record func(Choice)
 
 	// Of an earlier life, to be made again.
@@ -95,12 +117,23 @@ type choices struct {
 	asked    atomic.Pointer[map[message]Answer]
 	given    []*arrival // messages that were given back, for probes that found them before
 	last     Counts     // that are known
+	ahead    int        // receives that name their source, are known to have been asked back, and have yet to begin
+	met      time.Time  // when the last of them began
+	vain     bool       // a receive has waited in vain for the message that an earlier life seemed to have had
 }
 
 // A post is a receive.
 type post struct {
 	series Series
+	wish   wish // of those that name their source; else 0
 	number uint32
+}
+
+func (o *op) post() post {
+	if o.series == OfNamed {
+		return post{OfNamed, o.wish(), o.choice}
+	}
+	return post{series: o.series, number: o.choice}
 }
 
 // A message is one to a peer.
@@ -147,6 +180,10 @@ func (b *Box) record(r Recording) {
 	c.record = r.Record
 	c.messages, c.outcomes, c.cancels = make(map[uint32]Choice), make(map[uint32]Choice), make(map[post]bool)
 	asked := make(map[message]Answer)
+	if c.begun == nil {
+		c.begun = new(begun)
+	}
+	c.ahead, c.met, c.vain = 0, time.Now(), false
 	for _, x := range r.Again {
 		series, numbered := x.Kind.Series()
 		if numbered {
@@ -157,8 +194,13 @@ func (b *Box) record(r Recording) {
 			c.messages[x.Index] = x
 		case ChoseOutcome:
 			c.outcomes[x.Index] = x
-		case ChoseCancel, ChoseCancelAny:
-			c.cancels[post{series, x.Index}] = x.Seq != 0
+		case ChoseCancelAny:
+			c.cancels[post{series: OfAny, number: x.Index}] = x.Seq != 0
+		case ChoseCancel:
+			w := wish(x.Source)
+			if c.cancels[post{OfNamed, w, x.Index}] = x.Seq != 0; c.begun.ahead(w, x.Index) {
+				c.ahead++
+			}
 		case ChoseRetract:
 			asked[message{x.Source, x.Seq}] = Answer(x.Index)
 		case ChoseTask:
@@ -197,7 +239,7 @@ func (b *Box) Saved(forget func()) {
 	clear(c.cancels)
 	c.asked.Store(nil)
 	c.given = nil
-	c.done, c.last = Counts{}, Counts{}
+	c.done, c.last, c.ahead = Counts{}, Counts{}, 0
 	c.polls.Store(0)
 	c.told.Store(0)
 }
@@ -230,8 +272,16 @@ func (b *Box) repeatsLocked() bool {
 			return true
 		}
 	}
-	return false
+	c := &b.choices
+	if c.ahead > 0 && time.Since(c.met) > againPatience {
+		c.ahead = 0
+		maps.DeleteFunc(c.cancels, func(p post, _ bool) bool { return p.series == OfNamed && c.begun.ahead(p.wish, p.number) })
+	}
+	return c.ahead > 0
 }
+
+// againPatience is how long is waited for a rank to do what it did in an earlier life, where the clock may have it do less.
+const againPatience = 10 * time.Second
 
 func (c *choices) countsLocked() Counts {
 	n := c.done
@@ -259,18 +309,37 @@ func (o *op) numbered() bool { return o.check == 0 || o.peer == AnySource }
 // asked back in time, it gets that one or none.
 func (b *Box) numberLocked(o *op) {
 	c := &b.choices
-	if o.series = OfNamed; o.peer == AnySource {
-		o.series = OfAny
-	}
-	c.done[o.series]++
-	if o.choice = c.done[o.series]; o.choice > c.last[o.series] {
+	if o.peer != AnySource {
+		b.numberNamedLocked(o)
 		return
 	}
-	if x, ok := c.messages[o.choice]; ok && o.series == OfAny {
+	o.series = OfAny
+	c.done[OfAny]++
+	if o.choice = c.done[OfAny]; o.choice > c.last[OfAny] {
+		return
+	}
+	if x, ok := c.messages[o.choice]; ok {
 		o.peer, o.only = x.Source, x.Seq
 	}
-	if c.cancels[post{o.series, o.choice}] {
+	if c.cancels[o.post()] {
 		o.only = never
+	}
+}
+
+func (b *Box) numberNamedLocked(o *op) {
+	c := &b.choices
+	o.series = OfNamed
+	n := c.begun.of(o.wish())
+	if *n++; *n == 0 { // which is no number
+		*n = 1
+	}
+	if o.choice = *n; c.ahead == 0 {
+		return
+	}
+	if inTime, known := c.cancels[o.post()]; known {
+		if c.ahead, c.met = c.ahead-1, time.Now(); inTime {
+			o.only = never
+		}
 	}
 }
 
@@ -365,13 +434,13 @@ func (b *Box) cancelsLocked(o *op, can bool) bool {
 	if o.choice == 0 || !c.on.Load() {
 		return can
 	}
-	at := post{o.series, o.choice}
+	at := o.post()
 	if was, known := c.cancels[at]; known {
 		return was
 	}
-	x := Choice{Kind: ChoseCancel, Index: o.choice}
-	if o.series == OfAny {
-		x.Kind = ChoseCancelAny
+	x := Choice{Kind: ChoseCancelAny, Index: o.choice}
+	if o.series == OfNamed {
+		x.Kind, x.Source = ChoseCancel, topology.Rank(at.wish)
 	}
 	if can {
 		x.Seq = 1
@@ -380,6 +449,42 @@ func (b *Box) cancelsLocked(o *op, can bool) bool {
 	c.record(x)
 	return can
 }
+
+// hadMessage tells whether the receive o, which its wait's ctx has ended, got its message in an earlier life: that life
+// went further than this one, and did not ask for it. Then the clock was late, and is not to make a difference.
+func (b *Box) hadMessage(o *op) bool {
+	if o.kind != KindRecv || o.choice == 0 || o.only == never || !b.Chooses() {
+		return false
+	}
+	b.mu.Lock()
+	_, known := b.choices.cancels[o.post()]
+	vain := b.choices.vain
+	b.mu.Unlock()
+	return !known && !vain && (o.only != 0 || b.Replaying())
+}
+
+// awaitAgain waits for the message of o, and tells whether it has come, or will not.
+func (b *Box) awaitAgain(o *op, call *Call) (ended bool, err error) {
+	for began := time.Now(); b.hadMessage(o); {
+		ctx, stop := context.WithTimeout(context.Background(), againLook)
+		err := b.e.await(ctx, call, b, goal{one: o})
+		stop()
+		if err == nil {
+			return true, nil
+		} else if err := b.e.err(); err != nil {
+			return true, err
+		}
+		if time.Since(began) > againPatience {
+			b.mu.Lock()
+			b.choices.vain = true
+			b.mu.Unlock()
+		}
+	}
+	return false, nil
+}
+
+// againLook is how often it is looked whether a rank still does again what it did.
+const againLook = time.Millisecond
 
 // asked is what an earlier life was told when it asked for message n to a rank; false if
 // it is not known to have asked.

@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -157,14 +159,16 @@ func TestACancelledReceiveIsCancelledAgain(t *testing.T) {
 	w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
 	b := w.boxes[0]
 	var recorded []engine.Choice
-	again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 1, Seq: 1}, {Kind: engine.ChoseCancel, Index: 2, Seq: 0}}
+	m := engine.Match{Peer: 1, Tag: 1}
+	wish := engine.WishOf(m)
+	again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 1, Source: wish, Seq: 1}, {Kind: engine.ChoseCancel, Index: 2, Source: wish, Seq: 0}}
 	b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
 
 	var requests []engine.Request
 	into := make([][]byte, 3)
 	for i := range into {
 		into[i] = make([]byte, 1)
-		requests = append(requests, b.Irecv(engine.Match{Peer: 1, Tag: 1}, into[i]))
+		requests = append(requests, b.Irecv(m, into[i]))
 	}
 	b.Cancel(requests[1])
 	require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte("a"), engine.Standard))
@@ -179,7 +183,85 @@ func TestACancelledReceiveIsCancelledAgain(t *testing.T) {
 	b.Cancel(requests[2])
 	_, err = requests[2].Wait(t.Context(), recv)
 	require.ErrorIs(t, err, engine.ErrCancelled)
-	require.Equal(t, []engine.Choice{{Kind: engine.ChoseCancel, Index: 3, Seq: 1}}, recorded)
+	require.Equal(t, []engine.Choice{{Kind: engine.ChoseCancel, Index: 3, Source: wish, Seq: 1}}, recorded)
+}
+
+// It is known by what it wants: goroutines of the rank that receive other messages may come sooner or later than then.
+func TestACancelledReceiveIsKnownByWhatItWants(t *testing.T) {
+	cancelled, other := engine.Match{Peer: 1, Tag: 7}, engine.Match{Peer: 1, Tag: 9}
+	live := func(again []engine.Choice, order ...engine.Match) (recorded []engine.Choice) {
+		w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+		b := w.boxes[0]
+		b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
+		require.Equal(t, len(again) > 0, b.Replaying())
+		requests := map[engine.Match]engine.Request{}
+		for _, m := range order {
+			requests[m] = b.Irecv(m, make([]byte, 1))
+		}
+		require.False(t, b.Replaying())
+		b.Cancel(requests[cancelled])
+		_, err := requests[cancelled].Wait(t.Context(), recv)
+		require.ErrorIs(t, err, engine.ErrCancelled)
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 9}, []byte("a"), engine.Standard))
+		_, err = requests[other].Wait(t.Context(), recv)
+		require.NoError(t, err)
+		return recorded
+	}
+	again := live(nil, cancelled, other)
+	require.Len(t, again, 1)
+	require.Empty(t, live(again, other, cancelled))
+}
+
+// A receive whose ctx ends, and that had its message in the earlier life, waits for it: otherwise there would be one more.
+// What that life has not come to yet is as ever; and so is all, where the rank does less than it did.
+func TestAReceiveThatHadItsMessageWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+		b := w.boxes[0]
+		m := engine.Match{Peer: 1, Tag: 7}
+		var recorded []engine.Choice
+		again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 2, Source: engine.WishOf(m), Seq: 1}, {Kind: engine.ChoseNothing, Index: 3}}
+		b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
+		get := func() error {
+			soon, stop := context.WithTimeout(t.Context(), time.Millisecond)
+			defer stop()
+			_, err := b.Recv(soon, recv, m, make([]byte, 1))
+			return err
+		}
+		sent := make(chan error, 1)
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			sent <- w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 7}, []byte("a"), engine.Standard)
+		}()
+		require.NoError(t, get())
+		require.NoError(t, <-sent)
+		require.ErrorIs(t, get(), context.DeadlineExceeded, "it was cancelled then")
+		require.Empty(t, recorded)
+		require.True(t, b.Replaying(), "it has decided three times")
+		for _, long := range []bool{true, false} { // and does not any more
+			began := time.Now()
+			require.ErrorIs(t, get(), context.DeadlineExceeded)
+			require.Equal(t, long, time.Since(began) > time.Second)
+		}
+		require.Len(t, recorded, 2)
+	})
+}
+
+// A rank that does less than it did, as there was less time, is one that goes on.
+func TestWhatDoesNotComeAgainIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+		b := w.boxes[0]
+		m := engine.Match{Peer: 1, Tag: 7}
+		again := []engine.Choice{{Kind: engine.ChoseCancel, Index: 1, Source: engine.WishOf(m), Seq: 1}}
+		b.Record(engine.Recording{Record: func(engine.Choice) {}, Again: again})
+		require.True(t, b.Replaying())
+		time.Sleep(time.Minute)
+		require.False(t, b.Replaying())
+		require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 7}, []byte("a"), engine.Standard))
+		_, err := b.Recv(t.Context(), recv, m, make([]byte, 1))
+		require.NoError(t, err)
+	})
 }
 
 // A send that came back in an earlier life does not end before it is asked back again, short as

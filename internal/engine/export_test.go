@@ -10,6 +10,11 @@ import (
 // Dozing tells whether nothing of e runs until something happens.
 func (e *Engine) Dozing() bool { return e.dozing.Load() }
 
+// WishOf is the Source of a ChoseCancel of a receive with m.
+func WishOf(m Match) topology.Rank {
+	return topology.Rank((&op{context: m.Context, peer: m.Peer, tag: m.Tag}).wish())
+}
+
 // Recorded is the numbers of the messages in Past.
 func (s *StreamState) Recorded() (all []uint64) {
 	for w := (walk{rest: bytes.Join(s.Past, nil)}); w.next(); {

@@ -194,6 +194,9 @@ func (n *Bin) Empty() {
 // and the request is done as usual.
 func (r Request) takeBack(c *Call, cause error) error {
 	o := r.op
+	if ended, err := o.box.awaitAgain(o, c); ended {
+		return err
+	}
 	o.cancel()
 	if err := o.box.e.await(untilDone, c, o.box, goal{one: o}); err != nil {
 		return err

@@ -26,13 +26,12 @@ const kindSnapshot = 255
 // markOf is the mark of a snapshot before which there were so many since the one before.
 func markOf(number uint64, n engine.Counts) checkpoint.Determinant {
 	return checkpoint.Determinant{Kind: kindSnapshot, Value: number,
-		Source: int32(n[engine.OfTasks]), Count: n[engine.OfNamed], Seq: uint64(n[engine.OfAny])<<32 | uint64(n[engine.OfDecisions])}
+		Count: n[engine.OfTasks], Seq: uint64(n[engine.OfAny])<<32 | uint64(n[engine.OfDecisions])}
 }
 
 // countsOf is what markOf was told.
 func countsOf(mark checkpoint.Determinant) (n engine.Counts) {
-	n[engine.OfTasks], n[engine.OfNamed] = uint32(mark.Source), mark.Count
-	n[engine.OfAny], n[engine.OfDecisions] = uint32(mark.Seq>>32), uint32(mark.Seq)
+	n[engine.OfTasks], n[engine.OfAny], n[engine.OfDecisions] = mark.Count, uint32(mark.Seq>>32), uint32(mark.Seq)
 	return n
 }
 

@@ -18,18 +18,17 @@ func outcome(index uint32, seq, after uint64) checkpoint.Determinant {
 }
 
 func cancel(index uint32, after uint64) checkpoint.Determinant {
-	return determinantOf(engine.Choice{Kind: engine.ChoseCancel, Index: index, Seq: 1}, after)
+	return determinantOf(engine.Choice{Kind: engine.ChoseCancel, Index: index, Source: 77, Seq: 1}, after)
 }
 
 func retract(seq, after uint64) checkpoint.Determinant {
 	return determinantOf(engine.Choice{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: seq}, after)
 }
 
-// mark is of a snapshot before which there were so many receives from any source, and decisions; one receive
-// more that named its source, and two tasks more.
+// mark is of a snapshot before which there were so many receives from any source, and decisions; and two tasks more.
 func mark(number uint64, receives, decisions uint32) checkpoint.Determinant {
 	var n engine.Counts
-	n[engine.OfAny], n[engine.OfDecisions], n[engine.OfNamed], n[engine.OfTasks] = receives, decisions, receives+1, receives+2
+	n[engine.OfAny], n[engine.OfDecisions], n[engine.OfTasks] = receives, decisions, receives+2
 	return markOf(number, n)
 }
 
@@ -79,14 +78,15 @@ func TestChoicesSince(t *testing.T) {
 	}
 }
 
-// What was asked back is numbered as receives are, and messages have numbers of their own.
+// What was asked back is numbered as receives are: those that name their source from the beginning, others from the
+// snapshot on; and messages have numbers of their own.
 func TestChoicesOfWhatWasAskedBackSince(t *testing.T) {
 	any := determinantOf(engine.Choice{Kind: engine.ChoseCancelAny, Index: 1, Seq: 1}, 5)
-	all := []checkpoint.Determinant{cancel(2, 4), retract(9, 4), mark(5, 3, 7), cancel(1, 5), any, retract(12, 5)}
+	all := []checkpoint.Determinant{cancel(2, 4), retract(9, 4), mark(5, 3, 7), cancel(3, 5), any, retract(12, 5)}
 	require.Equal(t, []engine.Choice{
-		{Kind: engine.ChoseCancel, Index: 2, Seq: 1},
+		{Kind: engine.ChoseCancel, Index: 2, Source: 77, Seq: 1},
 		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 9},
-		{Kind: engine.ChoseCancel, Index: 5, Seq: 1},
+		{Kind: engine.ChoseCancel, Index: 3, Source: 77, Seq: 1},
 		{Kind: engine.ChoseCancelAny, Index: 4, Seq: 1},
 		{Kind: engine.ChoseRetract, Index: uint32(engine.AskedInTime), Source: 1, Seq: 12},
 	}, choicesSince(all, 4))
