@@ -12,12 +12,6 @@ import (
 // An Input is something that the policy is told: one of the structs of this file.
 type Input interface{ input() }
 
-// A Network is one that a host is on.
-type Network struct {
-	Name  string
-	Class topology.Class
-}
-
 // A Link is the way from one host to another over a network. It has a direction:
 // who floods a host's answers leaves the way to it alone.
 type Link struct {
@@ -38,7 +32,7 @@ func (l Link) String() string {
 type HostJoined struct {
 	Host     string
 	Trusted  bool
-	Networks []Network // best first
+	Networks []string // by name, best first
 }
 
 // HostLost: the agent has ended, or its host has, or nothing is heard of it any more.

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write what the policy does into testdat
 // what is done; an empty line ends it. The inputs are
 //
 //	job LEVEL [budget N] HOST:RANKS[+SPARES][!]…  a new job, a process for each rank, and spares; ! is not trusted
-//	nets NAME CLASS HOST…         the hosts are on a network
+//	nets NAME HOST…               the hosts are on a network
 //	traffic RANK TO:MB/s[:MB/S[:limited]]…  what it sends; and what the network delivered of it for all of a second
 //	state RANK MB [HOST… [AGE]]
 //	breach X→Y PROMISED SEEN [on NETWORK]
@@ -72,7 +72,7 @@ type player struct {
 	first *topology.Map
 	m     *Machine
 	now   time.Time
-	nets  map[string][]Network
+	nets  map[string][]string
 	joins map[string]HostJoined
 	log   []entry
 	did   [][]Action
@@ -165,10 +165,8 @@ func (p *player) command(w []string) {
 	case "job":
 		p.job(w[1:])
 	case "nets":
-		class, err := topology.ParseClass(arg(2))
-		require.NoError(p.t, err)
-		for _, h := range w[3:] {
-			p.nets[h] = append(p.nets[h], Network{arg(1), class})
+		for _, h := range w[2:] {
+			p.nets[h] = append(p.nets[h], arg(1))
 			j := p.joins[h]
 			j.Networks = p.nets[h]
 			p.joins[h] = j
@@ -282,7 +280,7 @@ func (p *player) command(w []string) {
 
 func (p *player) job(w []string) {
 	p.replay()
-	p.now, p.log, p.did, p.nets, p.joins = start, nil, nil, map[string][]Network{}, map[string]HostJoined{}
+	p.now, p.log, p.did, p.nets, p.joins = start, nil, nil, map[string][]string{}, map[string]HostJoined{}
 	p.told = map[uint64]bool{}
 	p.cfg = Config{Level: Level(w[0])}
 	if w = w[1:]; w[0] == "budget" {

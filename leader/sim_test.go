@@ -111,9 +111,9 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 	var spares []topology.Place
 	for i := range 2 + w.rng.IntN(19) {
 		name := fmt.Sprintf("h%02d", i)
-		j := HostJoined{Host: name, Trusted: w.rng.IntN(5) > 0, Networks: []Network{{"lan", topology.LAN}}}
+		j := HostJoined{Host: name, Trusted: w.rng.IntN(5) > 0, Networks: []string{"lan"}}
 		if w.rng.IntN(3) == 0 {
-			j.Networks = append(j.Networks, Network{"san", topology.SAN})
+			j.Networks = append(j.Networks, "san")
 		}
 		w.names, w.joined[name] = append(w.names, name), j
 		for range max(w.rng.IntN(4), 1-i) {

@@ -15,7 +15,7 @@ type host struct {
 	name          string
 	joined        bool // and not lost since
 	trusted       bool
-	networks      []Network
+	networks      []string
 	reading       HostReading
 	usual         float64   // cores that the job takes, slowly learned
 	usualPressure float64   // as that
@@ -204,10 +204,8 @@ func (m *Machine) rateTo(from, to string) float64 {
 // shared is the networks that both hosts have; where none is known, one without a name.
 func (m *Machine) shared(a, b string) (names []string) {
 	for _, n := range m.host(a).networks {
-		for _, o := range m.host(b).networks {
-			if n.Name == o.Name {
-				names = append(names, n.Name)
-			}
+		if slices.Contains(m.host(b).networks, n) {
+			names = append(names, n)
 		}
 	}
 	if names == nil {

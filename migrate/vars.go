@@ -104,12 +104,3 @@ func (v *Vars) Protect(name string, ptr any) error {
 	v.list = append(v.list, variable{name: name, node: n, ptr: p.UnsafePointer()})
 	return nil
 }
-
-// Names are those of the protected variables, in the order of Protect.
-func (v *Vars) Names() []string {
-	names := make([]string, len(v.list))
-	for i := range v.list {
-		names[i] = v.list[i].name
-	}
-	return names
-}

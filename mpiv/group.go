@@ -167,17 +167,17 @@ func (g Group) Union(h Group) Group {
 	if g.Size() == 0 { // the zero Group does not know whose it is
 		self = h.self
 	}
-	return groupOf(append(g.keep(nil, g, true), h.keep(nil, g, false)...), self)
+	return groupOf(append(g.keep(g, true), h.keep(g, false)...), self)
 }
 
 // Intersection is the ranks of g that are in h.
-func (g Group) Intersection(h Group) Group { return groupOf(g.keep(nil, h, true), g.self) }
+func (g Group) Intersection(h Group) Group { return groupOf(g.keep(h, true), g.self) }
 
 // Difference is the ranks of g that are not in h.
-func (g Group) Difference(h Group) Group { return groupOf(g.keep(nil, h, false), g.self) }
+func (g Group) Difference(h Group) Group { return groupOf(g.keep(h, false), g.self) }
 
-// keep appends those ranks of g that are in h, or are not.
-func (g Group) keep(to []topology.Rank, h Group, in bool) []topology.Rank {
+// keep is those ranks of g that are in h, or are not.
+func (g Group) keep(h Group, in bool) (to []topology.Rank) {
 	for i := range g.size {
 		if w := g.at(i); (h.index(w) >= 0) == in {
 			to = append(to, w)

@@ -67,17 +67,6 @@ func (m *Map) Place(r Rank) (Place, bool) {
 	return m.places[r], true
 }
 
-// At is the ranks at p, in ascending order.
-func (m *Map) At(p Place) []Rank {
-	var at []Rank
-	for r, q := range m.places {
-		if q == p {
-			at = append(at, Rank(r))
-		}
-	}
-	return at
-}
-
 // Places is every place that holds a rank, ordered by host and slot.
 func (m *Map) Places() []Place {
 	all := slices.Clone(m.places)

@@ -45,7 +45,7 @@ type shown struct {
 	ended time.Time // the run
 
 	breach, decided time.Time // zero: never
-	left, arrived   time.Time // the first rank left, and the last went on elsewhere
+	arrived         time.Time // the last rank that left went on elsewhere
 	first           time.Time // the first block was written that a moved rank has compressed elsewhere
 	moved           map[int]bool
 	why             string   // of the decision
@@ -176,9 +176,6 @@ func (sh *shown) look(p *play) {
 		sh.why = fmt.Sprintf("%s, %s: %s", r.Blamed, r.Verdict, r.Chosen)
 	}
 	left, arrived := p.moved(sh.zero)
-	if len(left) > 0 {
-		sh.left = left[0].Time
-	}
 	for _, e := range left {
 		sh.moved[*e.Rank] = true
 	}

@@ -35,7 +35,6 @@ type survivor struct {
 	mu      sync.Mutex // guards what follows
 	state   events.State
 	ready   map[int]bool    // processes that others can reach
-	arrived map[int]bool    // ranks that go on, or that nothing happened to
 	killed  map[int]bool    // processes
 	drained map[string]bool // hosts, until they are uncordoned
 	past    []events.Event  // but readings
@@ -51,7 +50,7 @@ func startSurvivor(ctx context.Context, mpivrun string, options ...string) (s *s
 // follow starts an mpivrun, and reads its events: cmd's arguments have none of
 // --events yet.
 func follow(cmd *exec.Cmd, start func() error) (s *survivor, err error) {
-	s = &survivor{cmd: cmd, stdout: &transcript{}, stderr: &transcript{}, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
+	s = &survivor{cmd: cmd, stdout: &transcript{}, stderr: &transcript{}, done: make(chan struct{}), changed: make(chan struct{}), ready: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
 	if s.dir, err = os.MkdirTemp("", "mpivtrials-"); err != nil {
 		return nil, err
 	}
@@ -99,17 +98,8 @@ func (s *survivor) listen() {
 		}
 		s.mu.Lock()
 		s.state.Apply(e)
-		switch {
-		case e.Kind == events.ProcessReady:
+		if e.Kind == events.ProcessReady {
 			s.ready[*e.Process] = true
-		case e.Kind == events.AllReady:
-			for r := range s.state.Job.Ranks {
-				s.arrived[r] = true
-			}
-		case e.Kind == events.RankMoved:
-			s.arrived[*e.Rank] = false
-		case e.Kind == events.RankArrived:
-			s.arrived[*e.Rank] = true
 		}
 		if e.Kind != events.ProcessReading && e.Kind != events.LinkPath {
 			s.past = append(s.past, e)

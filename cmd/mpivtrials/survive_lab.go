@@ -438,7 +438,7 @@ func (w *disturber) reportLab() {
 // survivor follows the job by asking how it stands, until its first front ends.
 func (h *heirloom) survivor() *survivor {
 	s := &survivor{cmd: h.first.cmd.Cmd, stdout: &h.first.stdout, stderr: &h.first.stderr, heirloom: h, done: make(chan struct{}),
-		changed: make(chan struct{}), ready: map[int]bool{}, arrived: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
+		changed: make(chan struct{}), ready: map[int]bool{}, killed: map[int]bool{}, drained: map[string]bool{}}
 	go func() {
 		defer close(s.done)
 		for h.first.runs() {

@@ -153,9 +153,8 @@ func (a *Agent) start() error {
 	return nil
 }
 
-// live is the loop, until the job has ended or another head is to lead it; then it returns
-// false.
-func (a *Agent) live() bool {
+// live is the loop, until the job has ended or another head is to lead it.
+func (a *Agent) live() {
 	for a.deposed == nil {
 		switch {
 		case a.running > 0 || a.draining > 0 || a.back != nil || a.pending():
@@ -165,12 +164,11 @@ func (a *Agent) live() bool {
 		default:
 			close(a.done)
 			a.finish()
-			return true
+			return
 		}
 	}
 	close(a.done)
 	a.abdicate()
-	return false
 }
 
 // Wait returns the job's exit code when all its processes have ended and their

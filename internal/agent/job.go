@@ -68,7 +68,7 @@ type Job struct {
 	Quiet    bool          // say nothing but why a job failed
 	Verbose  bool          // say what happens to each process
 
-	// Runtime is the directory where running jobs are found. Empty means RuntimeDir.
+	// Runtime is the directory where running jobs are found. Empty means rundir.Root().
 	Runtime string
 	// Reaper says that this operating-system process does nothing but run the
 	// job: whatever its processes leave behind is ended with the job.

@@ -273,7 +273,7 @@ func (a *Agent) tellHosts() {
 			in := leader.HostJoined{Host: h.name, Trusted: !h.Distrusted}
 			if a.severalNetworks() { // else links are not told apart by them
 				for _, c := range a.networkClasses(h) {
-					in.Networks = append(in.Networks, leader.Network{Name: c.String(), Class: c})
+					in.Networks = append(in.Networks, c.String())
 				}
 			}
 			a.tellPolicy(in)

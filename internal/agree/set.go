@@ -33,16 +33,6 @@ func (s Set) First() int {
 	return -1
 }
 
-// Within tells whether all of s is in t.
-func (s Set) Within(t Set) bool {
-	for i, w := range s {
-		if w&^t[i] != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // Clone is a copy of s.
 func (s Set) Clone() Set { return append(Set(nil), s...) }
 

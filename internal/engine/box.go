@@ -189,8 +189,8 @@ func (b *Box) freeArrivalLocked(a *arrival) {
 }
 
 // insertLocked queues an arrival that no posted receive matched, and answers
-// who probes for it. True if a Mprobe took it away at once.
-func (b *Box) insertLocked(a *arrival) (taken bool) {
+// who probes for it: a Mprobe takes it away at once.
+func (b *Box) insertLocked(a *arrival) {
 	for o := b.probes.head; o != nil; {
 		next := o.next
 		if o.matches(a.header.Context, a.header.Source, a.header.Tag, a.header.Seq) {
@@ -198,14 +198,13 @@ func (b *Box) insertLocked(a *arrival) (taken bool) {
 			o.found(a)
 			o.finishLocked()
 			if o.kind == kindMprobe {
-				return true
+				return
 			}
 		}
 		o = next
 	}
 	b.unexpected.add(a)
 	a.queued = true
-	return false
 }
 
 // found makes a the result of the probe o.

@@ -119,14 +119,13 @@ func (o *op) arrivedWrong(h *wire.Header, n int) {
 		o.err = fmt.Errorf("%w: %d bytes in %d", ErrTruncate, n, len(o.buf))
 	}
 	if h.Check != o.check {
-		o.err = &CheckError{Source: h.Source, Want: o.check, Got: h.Check}
+		o.err = &CheckError{Want: o.check, Got: h.Check}
 	}
 }
 
 // A CheckError: two ranks met in different collectives, or in one with
 // different roots.
 type CheckError struct {
-	Source    topology.Rank
 	Want, Got uint16
 }
 

@@ -64,17 +64,14 @@ func (s *stream) keep(x *entry) {
 	s.tail = x
 }
 
-// answered takes the Offer with that number off offers; false if it is not
-// there.
-func (s *stream) answered(seq uint64) bool {
-	i := slices.Index(s.offers, seq)
-	if i >= 0 {
+// answered takes the Offer with that number off offers, if it is there.
+func (s *stream) answered(seq uint64) {
+	if i := slices.Index(s.offers, seq); i >= 0 {
 		s.offers = slices.Delete(s.offers, i, i+1)
 	}
 	if len(s.again) > 0 {
 		s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.seq == seq })
 	}
-	return i >= 0
 }
 
 // gaveBack notes that of an Offer.

@@ -136,9 +136,6 @@ func (s Secret) Open() (*Authority, error) {
 	return &Authority{job: s.Job, key: key, cert: cert}, nil
 }
 
-// Job is the name that the authority vouches for.
-func (a *Authority) Job() string { return a.job }
-
 // Issue makes a member's credentials.
 func (a *Authority) Issue(role Role, index int, incarnation uint32) (Credentials, error) {
 	name := Name{Job: a.job, Role: role, Index: index, Incarnation: incarnation}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/zeebo/xxh3"
 )
 
 // undisturbed is what each rank has after each iteration when nothing goes wrong.
@@ -60,4 +60,4 @@ func text(acc uint64, to, k, size int) []byte {
 	return b[:size]
 }
 
-func fold(acc uint64, b []byte) uint64 { return xxhash.Sum64(b)*31 + acc*6364136223846793005 + 1 }
+func fold(acc uint64, b []byte) uint64 { return xxh3.Hash(b)*31 + acc*6364136223846793005 + 1 }

@@ -134,25 +134,6 @@ func (r *rank) offered(peer int, number uint64) bool {
 	})
 }
 
-// Doing says of each rank in reports what it is doing, in a few words.
-func Doing(now time.Time, reports []control.Report) map[int]string {
-	doing := map[int]string{}
-	for _, rep := range reports {
-		for _, rr := range rep.Ranks {
-			text := rr.State
-			if len(rr.Waits) > 0 {
-				w := rr.Waits[0]
-				text = "in " + w.Op + inBrackets(w.Where)
-				if w.Since > 0 {
-					text += " for " + duration(now.Sub(time.Unix(0, w.Since)))
-				}
-			}
-			doing[rr.Rank] = text
-		}
-	}
-	return doing
-}
-
 // On is a sentence for each call in reports that waits for one of ranks, and no
 // others.
 func On(now time.Time, reports []control.Report, ranks []int) (sentences []string) {
