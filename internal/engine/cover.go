@@ -91,7 +91,7 @@ func (l *link) covered(s *stream, n uint64) {
 		l.refuse(fmt.Errorf("a snapshot covers message %d of rank %d to rank %d, and nothing is kept", n, s.box.rank, s.peer))
 		return
 	}
-	s.acked = max(s.acked, n)
+	s.acked, s.settled = max(s.acked, n), max(s.settled, n)
 	l.forget(s, n)
 }
 

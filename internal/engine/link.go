@@ -161,6 +161,7 @@ func (l *link) queueOwn(s *stream, b *Box, m Match, body []byte, kind wire.Kind)
 
 // sendKept is sendNow where what is sent is kept.
 func (l *link) sendKept(s *stream, b *Box, m Match, body []byte, flush bool) (sent bool) {
+	l.forgetSettled(s, s.sent)
 	switch {
 	case l.full():
 	case b.mayAskBack(m.Peer, s.sent+1): // it is to be an offer
@@ -468,6 +469,7 @@ func (l *link) offer(x *entry) {
 // admit readies x to be sent for the first time: it puts it into the log where
 // there is one. False if the log is full.
 func (l *link) admit(x *entry) bool {
+	l.forgetSettled(x.stream, x.header.Seq-1)
 	if l.full() {
 		return false
 	}

@@ -203,6 +203,14 @@ func (l *link) forget(s *stream, n uint64) {
 	}
 }
 
+// forgetSettled takes what was sent again, all of s up to n, out of the log: the peer has saved it
+// long ago, and may have to wait for what comes after it before it saves once more.
+func (l *link) forgetSettled(s *stream, n uint64) {
+	if n > 0 && n <= s.settled {
+		l.forget(s, n)
+	}
+}
+
 // copyLent copies what the log has of s only as the buffers of sends, so that these are done.
 // Not while the connection, too, has some of it yet.
 func (l *link) copyLent(s *stream) {

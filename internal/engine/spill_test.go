@@ -127,6 +127,48 @@ func (s *scraps) free() int {
 	return s.left
 }
 
+// What the next life of a sender sends again, and its receiver has saved, does not fill the log: the receiver may not
+// come to save anew before the message after that.
+func TestWhatIsSentAgainDoesNotFillTheLog(t *testing.T) {
+	for _, size := range []int{1000, 20 << 10, 100 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			const log, most = 256 << 10, 1 << 20
+			messages := 2 * (log + most) / size
+			cfg := engine.Config{Keep: true, Replay: true, LogBytes: log, Spill: &scraps{left: most}, Save: func(topology.Rank, topology.Rank, int) {}}
+			w := newWorld(t, cfg, 1, 1, 0)
+			to, from := engine.Match{Peer: 0, Tag: 1}, engine.Match{Peer: 1, Tag: 1}
+			pass := func(b *engine.Box, i int) error {
+				r := b.Isend(to, pattern(size, i), engine.Standard)
+				buf := make([]byte, size)
+				_, err := w.boxes[0].Recv(t.Context(), recv, from, buf)
+				require.NoError(t, err)
+				require.Equal(t, pattern(size, i), buf)
+				_, err = r.Wait(t.Context(), send)
+				return err
+			}
+			for i := range messages {
+				require.NoError(t, pass(w.boxes[1], i))
+				_, covers, err := w.boxes[0].Capture()
+				require.NoError(t, err)
+				w.boxes[0].Covered(covers)
+			}
+			// The process of rank 1 is lost; it begins again in process 2.
+			lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
+			w.fabrics[0].Fence(1)
+			w.fabrics[2].Fence(1)
+			next, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
+			require.NoError(t, err)
+			w.engines[0].Place(2, lost)
+			for i := range messages {
+				ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+				require.NoError(t, next.Send(ctx, send, to, pattern(size, i), engine.Standard), "message %d", i)
+				stop()
+			}
+			require.NoError(t, pass(next, messages))
+		})
+	}
+}
+
 // A rank of the same process is asked for snapshots as one elsewhere is, and what they cover is kept no longer.
 func TestRanksOfAProcessAreAskedForSnapshots(t *testing.T) {
 	const log, step, size = 1 << 20, 256 << 10, 4000

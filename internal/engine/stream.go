@@ -22,6 +22,7 @@ type stream struct {
 
 	sent       uint64 // number of the last message to the peer
 	acked      uint64 // all to this number are stable
+	settled    uint64 // all to this number are in a snapshot of the peer, though a new life of this rank may not have sent them yet
 	head, tail *entry // those that are not, in order, linked by snext;
 	past       past   //   but for those that are records
 	saveAt     int    // bytes of past at which a snapshot is asked for, of a peer in this process
