@@ -17,12 +17,14 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/orphans"
+	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // A Guard is a small process that outlives its agent by a moment: should the
 // agent be killed, it kills what the agent's processes have started. They
 // themselves die with the agent, by the signal that they asked for; what they
 // started is found by its process group, or by the job's socket in its environment.
+// It also removes the job's directory, which holds what the ranks have saved.
 // The nil Guard does nothing.
 type Guard struct {
 	cmd *exec.Cmd
@@ -67,9 +69,13 @@ func (g *Guard) Close() {
 	if g == nil {
 		return
 	}
+	g.tell("%s\n", guardOver)
 	g.in.Close()
 	orphans.Wait(g.cmd)
 }
+
+// guardOver is said by an agent that ends by itself, and so tidies up itself.
+const guardOver = "over"
 
 // patient is how long what is killed may go on starting others.
 const patient = 2 * time.Second
@@ -78,11 +84,14 @@ const patient = 2 * time.Second
 // are left when in ends, and whatever else they have left behind.
 func GuardLife(in io.Reader) {
 	running := map[int]bool{}
-	socket := ""
+	socket, over := "", false
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		if path, ok := strings.CutPrefix(lines.Text(), "="); ok {
 			socket = path
+			continue
+		}
+		if over = lines.Text() == guardOver; over {
 			continue
 		}
 		pid, err := strconv.Atoi(strings.TrimLeft(lines.Text(), "+-"))
@@ -103,6 +112,10 @@ func GuardLife(in io.Reader) {
 	}
 	// What is killed may just have started another: until none is found.
 	for end := time.Now().Add(patient); killOf(socket) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	// The agent may not be quite dead yet.
+	for end := time.Now().Add(patient); !over && !rundir.Reap(filepath.Dir(socket)) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

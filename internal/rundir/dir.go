@@ -1,7 +1,7 @@
 // Package rundir is where the jobs that run on a host are found: a directory for each, which
 // nobody but its user can enter, and which its agent has locked while it lives.
 //
-// What dead agents have left is removed by whoever looks next.
+// What dead agents have left is removed by their guards, or by whoever looks next.
 package rundir
 
 import (
@@ -183,6 +183,23 @@ func clean(dir string) (alive []string) {
 		}
 	}
 	return alive
+}
+
+// Reap removes the directory of a job whose agent is gone; false if it is not.
+func Reap(path string) bool {
+	if _, err := os.Lstat(filepath.Join(path, lockName)); err != nil {
+		return true // it is removed already, or no such directory
+	}
+	unlock, err := lockRoot(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	if !abandoned(path) {
+		return false
+	}
+	os.RemoveAll(path)
+	return true
 }
 
 // abandoned tells whether nobody holds the locks of a job's directory. Somebody may have removed the file.

@@ -43,6 +43,23 @@ func TestJobsOfDeadAgentsAreRemoved(t *testing.T) {
 }
 
 // Who removes what is old leaves the directory of a job alone while its agent lives.
+func TestOneOfADeadAgentIsReaped(t *testing.T) {
+	dir := shortDir(t)
+	d, err := Make(dir, "job")
+	require.NoError(t, err)
+	require.False(t, Reap(d.Path), "its agent lives")
+	require.DirExists(t, d.Path)
+	for _, f := range d.locks {
+		f.Close() // as when its agent is killed
+	}
+	require.True(t, Reap(d.Path))
+	require.NoDirExists(t, d.Path)
+	require.True(t, Reap(d.Path), "it is gone already")
+	other := t.TempDir()
+	require.True(t, Reap(other), "that is no job's")
+	require.DirExists(t, other)
+}
+
 func TestTmpfilesLeavesJobsAlone(t *testing.T) {
 	clean, err := exec.LookPath("systemd-tmpfiles")
 	if err != nil {
