@@ -17,6 +17,7 @@ type bsendBuffer struct {
 	under  []bsend       // under way
 	waited chan struct{} // closed when BufferDetach no longer waits for the first of them; nil: it does not
 	failed error         // how one has, of which nobody was told
+	ends   sync.Cond     // with mu: waited was closed, or somebody's context has ended
 
 	patience time.Duration // with which there is waited for room in a life after a death. 0: as at first; below: none is left
 }
@@ -106,6 +107,9 @@ func BufferDetach(ctx context.Context, c *Comm) (int, error) {
 // firstLocked waits for the first of those under way, while mu is not held. It takes nothing back.
 func (b *bsendBuffer) firstLocked(ctx context.Context) error {
 	if waited := b.waited; waited != nil {
+		if _, ends := ctx.Deadline(); !ends { // then only another goroutine can end this, as who looks for deadlocks sees of a Cond
+			return b.othersLocked(ctx, waited)
+		}
 		b.mu.Unlock()
 		defer b.mu.Lock()
 		select {
@@ -122,7 +126,23 @@ func (b *bsendBuffer) firstLocked(ctx context.Context) error {
 	b.mu.Lock()
 	close(b.waited)
 	b.waited = nil
+	b.ends.Broadcast()
 	return err
+}
+
+// othersLocked waits until another BufferDetach, to which waited belongs, no longer waits for the first.
+func (b *bsendBuffer) othersLocked(ctx context.Context, waited chan struct{}) error {
+	b.ends.L = &b.mu
+	stop := context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ends.Broadcast()
+	})
+	defer stop()
+	for b.waited == waited && ctx.Err() == nil {
+		b.ends.Wait()
+	}
+	return ctx.Err()
 }
 
 var callBufferDetach = engine.Call{Op: "BufferDetach"}

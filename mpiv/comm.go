@@ -75,7 +75,7 @@ type rankState struct {
 // Options of a world.
 type Options struct {
 	// Check has costly checks made of the program: buffers that are changed,
-	// or used twice, while a request is pending, requests that are pending at
+	// or used twice, while a request is pending (those of collectives apart), requests that are pending at
 	// a SafePoint, state that cannot be saved there, and messages that a rank has not
 	// received when it finishes.
 	Check bool

@@ -19,6 +19,9 @@ import (
 // ends with ErrRevoked, but for Shrink and Agree. One rank calls it, which has found that another
 // failed, so that those learn of it that wait for others. It does not wait; that all
 // live ranks hear of it does not hang on the one that called it.
+//
+// It is for level report: at level crashes a rank whose process has died does again what it did on c before, and
+// finds it revoked.
 func (c *Comm) Revoke(ctx context.Context) error {
 	if err := c.gone(); err != nil {
 		return c.fail("Revoke", -1, -1, err)

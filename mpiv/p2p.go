@@ -232,7 +232,14 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	if m.c.state.moved() {
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrMoved)
 	}
+	mark, err := m.c.mark("Imrecv", bytesOf(into), true, engine.Match{Context: m.c.context, Peer: m.status.Source, Tag: m.status.Tag})
+	if err != nil {
+		return failedRequest(m.c, err)
+	}
 	r, ok := m.m.Irecv(bytesOf(into))
+	if !ok {
+		(&Request{c: m.c, odd: mark}).unmark() // it never began
+	}
 	if !ok && m.c.revoked.Load() {
 		m.c.state.taken.drop(m)
 		return m.c.failed("Mrecv", m.c.local(m.status.Source), int(m.status.Tag), ErrRevoked)
@@ -242,7 +249,7 @@ func Imrecv[T Elem](m *Message, into []T) Request {
 	}
 	m.c.state.taken.drop(m)
 	r.Note = uint32(sizeOf[T]()) + 1
-	return Request{c: m.c, r: r}
+	return Request{m.c, r, mark}
 }
 
 // A messageSet is the Messages of a rank that were not received yet.

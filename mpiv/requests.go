@@ -77,16 +77,29 @@ func room[R Waitable](op string, rs []R, statuses []Status) error {
 }
 
 // Testall is Waitall if all of rs are done; otherwise it is false and changes
-// none.
+// none, but for those that never began: the error joins theirs.
 func Testall[R Waitable](rs []R, statuses []Status) (bool, error) {
 	if err := room(callTestall.Op, rs, statuses); err != nil {
 		return false, err
 	}
 	progress(rs)
+	if unbegun(rs) { // the others may wait for what never comes
+		return false, waitall(context.Background(), &callTestall, rs, statuses)
+	}
 	if r := unfinished(rs); r != nil {
 		return false, r.raised("Testall")
 	}
 	return true, waitall(context.Background(), &callTestall, rs, statuses)
+}
+
+// unbegun tells whether one of rs never began.
+func unbegun[R Waitable](rs []R) bool {
+	for i := range rs {
+		if r := request(&rs[i]); r.odd != nil && r.odd.err != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // unfinished is one of rs that is not done; nil if all are. That is one decision: a program that

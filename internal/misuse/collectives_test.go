@@ -68,6 +68,20 @@ var collectives = []program{
 		},
 	},
 	{
+		name: "one rank of three reduces more, which the messages do not show", ranks: 3,
+		says: []string{`rank \d is in Barrier number 2 \(<after-more>\) without having done in Allreduce number 1 \(<more>\) what rank 2 waits for: it gave another length, or called another collective`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			n := 1000
+			if world.Rank() == 2 {
+				n *= 3
+			}
+			if err := mpiv.Allreduce(ctx, world, make([]int, n), make([]int, n), mpiv.Sum); err != nil { // is more
+				return err
+			}
+			return mpiv.Barrier(ctx, world) // is after-more
+		},
+	},
+	{
 		name: "a reduction meets one to all", ranks: 3,
 		says: []string{`Reduce with root 0|Reduce number 1, root 0`, `Allreduce`, `<reduce>|<allreduce>`},
 		run: func(ctx context.Context, world *mpiv.Comm) error {

@@ -2,6 +2,7 @@ package misuse
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"net"
@@ -78,6 +79,29 @@ var waits = []program{
 			}
 			_, err := mpiv.Recv(ctx, world, v, other, 0)
 			return err
+		},
+	},
+	{
+		name: "two goroutines of each rank wait for what it has buffered, which nobody receives",
+		says: []string{`rank 0 → rank 1 → rank 0`, `rank 1 waits .*BufferDetach \(<detach-twice>\) for rank 0 to receive its message`},
+		run: func(ctx context.Context, world *mpiv.Comm) error {
+			v := make([]byte, 1<<20)
+			if err := mpiv.BufferAttach(world, 2*len(v)); err != nil {
+				return err
+			}
+			if err := mpiv.Bsend(ctx, world, v, 1-world.Rank(), 0); err != nil {
+				return err
+			}
+			errs := make(chan error, 2)
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					_, err := mpiv.BufferDetach(ctx, world) // is detach-twice
+					errs <- err
+				})
+			}
+			both.Wait()
+			return errors.Join(<-errs, <-errs)
 		},
 	},
 	{
