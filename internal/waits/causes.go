@@ -150,8 +150,8 @@ func passed(all []obstacle) []string {
 			verb = "wait"
 		}
 		did := "called another collective"
-		if hasRoot(x.what) {
-			did = "gave another root, or called another collective"
+		if other := mayDiffer(x.what); other != "" {
+			did = "gave another " + other + ", or called another collective"
 		}
 		sentences = append(sentences, fmt.Sprintf("rank %d is in %s without having done in %s what %s %s for: it %s", x.rank, x.is, x.what, rankList(waiting[x]), verb, did))
 	}
@@ -165,7 +165,22 @@ func later(a, b string) bool {
 	return m != "" && cmp.Or(cmp.Compare(len(n), len(m)), cmp.Compare(n, m)) > 0
 }
 
-func hasRoot(collective string) bool { return strings.Contains(collective, ", root ") }
+// mayDiffer is in what ranks may disagree that call a collective, so that they exchange other messages:
+// of another length, data may go another way. "" if they agree on it by calling it.
+func mayDiffer(collective string) string {
+	name, _, detail := cutCollective(collective)
+	rooted, object := strings.HasPrefix(detail, ", root "), strings.HasSuffix(name, "Obj")
+	switch {
+	case rooted && object:
+		return "root"
+	case rooted:
+		return "root or length"
+	case object:
+	case strings.HasPrefix(name, "All"), strings.HasPrefix(name, "ReduceScatter"), strings.HasSuffix(strings.ToLower(name), "scan"):
+		return "length"
+	}
+	return ""
+}
 
 // cutCollective takes "Bcast number 3, root 0" apart: "Bcast", "3", ", root 0".
 func cutCollective(c string) (name, number, detail string) {
@@ -214,8 +229,8 @@ func (g graph) deserted(all []obstacle) []string {
 		switch {
 		case o.need.Collective != "":
 			another := ""
-			if hasRoot(o.need.Collective) {
-				another = ": unless it gave another root there"
+			if other := mayDiffer(o.need.Collective); other != "" {
+				another = ": unless it gave another " + other + " there"
 			}
 			found = append(found, fmt.Sprintf("%s finished without taking part in %s, in which rank %d waits%s%s", gone, o.need.Collective, o.rank, inBrackets(o.wait.Where), another))
 		case o.need.What == control.NeedReceive:
