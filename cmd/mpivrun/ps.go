@@ -30,17 +30,24 @@ type jobStatus struct {
 
 // A processStatus is one process of a job at a glance.
 type processStatus struct {
-	Host  string               `json:"host"`
-	PID   int                  `json:"pid"`
-	Ranks []int                `json:"ranks"`           // empty: it is a spare, be it that a rank has left it, or has exited
-	State string               `json:"state"`           // "starting", "running", "finished" or "exited"
-	Exit  string               `json:"exit,omitempty"`  // how it ended
-	Doing map[int]string       `json:"doing"`           // what each rank does, as far as is known
-	Links []events.LinkReading `json:"links,omitempty"` // with --links
+	Host  string         `json:"host"`
+	PID   int            `json:"pid"`
+	Ranks []int          `json:"ranks"`           // empty: it is a spare, be it that a rank has left it, or has exited
+	State string         `json:"state"`           // "starting", "running", "finished" or "exited"
+	Exit  string         `json:"exit,omitempty"`  // how it ended
+	Doing map[int]string `json:"doing"`           // what each rank does, as far as is known
+	Links []linkStatus   `json:"links,omitempty"` // with --links
 }
 
-// statusOf is the job of s at a glance, which is called name here.
-func statusOf(name string, s *events.State, links bool) jobStatus {
+// A linkStatus is how a process talks to another, and what the link between their hosts promises.
+type linkStatus struct {
+	events.LinkReading
+	Promised float64 `json:"promised,omitempty"` // bytes a second, for the largest messages for which it does
+	Broken   bool    `json:"broken,omitempty"`   // the promise
+}
+
+// statusOf is the job of s at a glance, which is called name here. promised may be nil.
+func statusOf(name string, s *events.State, links bool, promised *agent.Contracts) jobStatus {
 	j := jobStatus{Name: name, PID: s.Job.PID, Host: s.Job.Host, Program: s.Job.Programs[0], Since: s.Began,
 		State: string(s.Phase), Ranks: s.Job.Ranks}
 	if s.Phase == events.PhaseStarting && allRun(s) {
@@ -55,7 +62,13 @@ func statusOf(name string, s *events.State, links bool) jobStatus {
 			}
 		}
 		if links && p.Reading != nil {
-			ps.Links = p.Reading.Links
+			for _, l := range p.Reading.Links {
+				is := linkStatus{LinkReading: l}
+				if l.Peer >= 0 && l.Peer < len(s.Processes) {
+					is.Promised, is.Broken = promise(promised, p.Host, s.Processes[l.Peer].Host)
+				}
+				ps.Links = append(ps.Links, is)
+			}
 		}
 		j.Processes = append(j.Processes, ps)
 	}
@@ -146,11 +159,11 @@ func askAll(jobs []rundir.Job) []jobStatus {
 		asking.Go(func() {
 			s := jobStatus{Name: j.Name, Since: j.Made, State: "does not answer"}
 			ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
-			if _, gone := os.Stat(j.Dir); err != nil && errors.Is(gone, os.ErrNotExist) {
-				return
+			if _, gone := os.Stat(rundir.AskSocket(j.Dir)); err != nil && errors.Is(gone, os.ErrNotExist) {
+				return // before its directory, in which there may be much
 			}
 			if state := ans.State(); err == nil && state != nil {
-				s = statusOf(j.Name, state, false)
+				s = statusOf(j.Name, state, false, nil)
 			}
 			answers[i] = &s
 		})
@@ -178,11 +191,14 @@ func psJob(w io.Writer, name string, asJSON, links bool) error {
 	if s == nil {
 		return fmt.Errorf("job %s has not begun, or mpivrun here and there are of different versions", j.Name)
 	}
+	var promised *agent.Contracts
+	if links {
+		promised, _ = contractsOf(j.Name) // where nothing watches the links there are none
+	}
 	if asJSON {
-		return printJSON(w, statusOf(j.Name, s, links))
+		return printJSON(w, statusOf(j.Name, s, links, promised))
 	}
 	if links {
-		promised, _ := contractsOf(j.Name) // where nothing watches the links there are none
 		return psLinks(w, s, promised)
 	}
 	return psRanks(w, s, ans.Silent)
@@ -293,23 +309,29 @@ func pathOf(l events.LinkReading) string {
 	return l.Network + " " + l.Class
 }
 
-// promiseOf is what the link from one host to another promises, for the largest messages
-// for which it does.
-func promiseOf(c *agent.Contracts, from, to string) string {
-	text := "-"
+// promise is what the link from one host to another promises, for the largest messages
+// for which it does, and whether that is broken; 0: nothing.
+func promise(c *agent.Contracts, from, to string) (rate float64, broken bool) {
 	if c == nil {
-		return text
+		return 0, false
 	}
 	for _, s := range c.Links {
-		if s.Link.From != from || s.Link.To != to || s.Rate == 0 {
-			continue
-		}
-		text = rate(s.Rate)
-		if !s.Broken.IsZero() {
-			text += ", broken"
+		if s.Link.From == from && s.Link.To == to && s.Rate != 0 {
+			rate, broken = s.Rate, !s.Broken.IsZero()
 		}
 	}
-	return text
+	return rate, broken
+}
+
+func promiseOf(c *agent.Contracts, from, to string) string {
+	r, broken := promise(c, from, to)
+	switch {
+	case r == 0:
+		return "-"
+	case broken:
+		return rate(r) + ", broken"
+	}
+	return rate(r)
 }
 
 func rttOf(l events.LinkReading) string {

@@ -2,12 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/agent"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/rundir"
+	"github.com/mpiv/mpiv/sensors"
 )
 
 // withSpares is halo of two processes and two spares. The second process was killed: its
@@ -55,7 +59,7 @@ func TestPsShowsProcessesWithoutRanks(t *testing.T) {
 // Processes that have ended are no longer counted among those that there are.
 func TestPsCountsProcessesThatLive(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, psJobs(&b, []jobStatus{statusOf("halo-12", vacated(), false), statusOf("halo-12", withSpares(), false)}))
+	require.NoError(t, psJobs(&b, []jobStatus{statusOf("halo-12", vacated(), false, nil), statusOf("halo-12", withSpares(), false, nil)}))
 	require.Regexp(t, `(?m)^JOB +RANKS +PROCESSES +STATE`, b.String())
 	require.Regexp(t, `(?m)^halo-\d+ +4 +4 +running`, b.String())
 	require.Regexp(t, `(?m)^halo-\d+ +4 +3, 1 ended +running`, b.String())
@@ -64,10 +68,18 @@ func TestPsCountsProcessesThatLive(t *testing.T) {
 	require.Regexp(t, `(?m)^b\.example\.org +\S+ +\d+ +0, 1 ended `, strings.Join(v.hosts(withSpares()), "\n"))
 }
 
+// The directory of a job that has ended is there for a moment longer than its socket.
+func TestPsLeavesOutWhatHasEnded(t *testing.T) {
+	d, err := rundir.Make(filepath.Join(t.TempDir(), "run"), "job-1")
+	require.NoError(t, err)
+	defer d.Remove()
+	require.Empty(t, askAll([]rundir.Job{{Name: "job-1", Dir: d.Path}}))
+}
+
 // A program's words may be anything; a job is one line, of which a terminal obeys nothing.
 func TestPsIsALineForAJob(t *testing.T) {
 	var b strings.Builder
-	j := statusOf("halo-12", halo(2), false)
+	j := statusOf("halo-12", halo(2), false, nil)
 	j.Program = "evil\x1b[31m\n\tx"
 	require.NoError(t, psJobs(&b, []jobStatus{j}))
 	require.Equal(t, 2, strings.Count(b.String(), "\n"), "%q", b.String())
@@ -88,9 +100,18 @@ func TestLinksOfAProcessThatHasEnded(t *testing.T) {
 	require.NotContains(t, b.String(), "process 1")
 }
 
+// Programs are told all that people are: what links promise, too.
+func TestPromisesForPrograms(t *testing.T) {
+	c := &agent.Contracts{Links: []sensors.Standing{
+		{Promise: sensors.Promise{Link: sensors.Link{From: "a", To: "b.example.org"}, Size: sensors.Large, Rate: 8e6}, Broken: noon}}}
+	text, err := json.Marshal(statusOf("halo-12", vacated(), true, c))
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), `"promised":8000000,"broken":true`), "%s", text)
+}
+
 // Ranks is a list where there are none, too.
 func TestRanksOfNoneForPrograms(t *testing.T) {
-	text, err := json.Marshal(statusOf("halo-12", withSpares(), false))
+	text, err := json.Marshal(statusOf("halo-12", withSpares(), false, nil))
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"ranks":[],"state":"exited"`)
 	require.Contains(t, string(text), `"ranks":[],"state":"starting"`)

@@ -191,6 +191,17 @@ func TestDeadlockIsOver(t *testing.T) {
 	require.NoError(t, <-watching, "%s", errs)
 }
 
+// Between the end of an agent's socket and that of its directory, and at their beginning, there is one without the other.
+func TestAskingAJobThatHasJustEnded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "job-1")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	_, err := Ask(dir, Question{Op: "ps"})
+	require.EqualError(t, err, "job job-1 has just ended, or is about to begin")
+	require.EqualError(t, Watch(t.Context(), dir, nil), err.Error())
+	_, traced := Trace(t.Context(), dir, time.Second, nil)
+	require.EqualError(t, traced, err.Error())
+}
+
 func TestExplainNamesWhoDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	j, _, _ := jobOf(t, 2, "silent")

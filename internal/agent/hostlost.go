@@ -28,13 +28,20 @@ func (a *Agent) hostLost(h *host, why error) {
 	reported := a.reports()
 	vacated := a.vacated(h)
 	outlived := reported || a.outlives()
-	text := fmt.Sprintf("host %s: its agent has ended, and with it %s", h.name, a.namesOf(h))
+	who := a.namesOf(h)
+	text := fmt.Sprintf("host %s: its agent has ended", h.name)
+	if who != "" {
+		text += ", and with it " + who
+	}
 	var quiet patient.Silent
 	switch {
 	case h.place.(*remote).left != "":
 		text += fmt.Sprintf(": %v", why)
 	case errors.As(why, &quiet):
-		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v, so that %s cannot be reached", h.name, time.Duration(quiet).Round(100*time.Millisecond), a.namesOf(h))
+		text = fmt.Sprintf("host %s: nothing was heard of its agent for %v", h.name, time.Duration(quiet).Round(100*time.Millisecond))
+		if who != "" {
+			text += fmt.Sprintf(", so that %s cannot be reached", who)
+		}
 	case !errors.Is(why, io.EOF):
 		text += fmt.Sprintf(" (%v)", why)
 	}
@@ -78,10 +85,13 @@ func (a *Agent) giveUpHosts() {
 	}
 }
 
+// namesOf lists the processes of h that have not ended.
 func (a *Agent) namesOf(h *host) string {
 	var ps []*process
 	for _, i := range h.processes {
-		ps = append(ps, a.processes[i])
+		if p := a.processes[i]; !p.judged {
+			ps = append(ps, p)
+		}
 	}
 	return names(ps)
 }

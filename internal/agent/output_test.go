@@ -287,4 +287,8 @@ func TestNamesOfProcesses(t *testing.T) {
 	} {
 		require.Equal(t, want, names(ps))
 	}
+	gone := &process{index: 9, judged: true}
+	a := &Agent{processes: []*process{gone, one, gone, spare}}
+	require.Equal(t, "rank 3 and a spare process", a.namesOf(&host{processes: []int{0, 1, 2, 3}}), "those that have ended are not lost with a host")
+	require.Empty(t, a.namesOf(&host{processes: []int{0}}))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -184,12 +185,24 @@ func ranksOf(ps []*process) []int {
 // ErrNoHead: no agent leads the job, for the moment or any more.
 var ErrNoHead = errors.New("no agent leads the job for the moment: ask again")
 
+// dialJob connects to the agent of the job in dir, where it is asked.
+func dialJob(dir string) (*net.UnixConn, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("job %s has just ended, or is about to begin", filepath.Base(dir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask job %s: %w", filepath.Base(dir), err)
+	}
+	return c, nil
+}
+
 // Ask puts q to the agent of the job in dir.
 func Ask(dir string, q Question) (Answer, error) {
 	var ans Answer
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
+	c, err := dialJob(dir)
 	if err != nil {
-		return ans, fmt.Errorf("ask job %s: %w", filepath.Base(dir), err)
+		return ans, err
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(q.time()))

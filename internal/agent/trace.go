@@ -17,7 +17,6 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
-	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/internal/trace"
 )
 
@@ -255,9 +254,9 @@ func (a *Agent) serveTrace(c *net.UnixConn, q Question) {
 func Trace(ctx context.Context, dir string, d time.Duration, out io.Writer) (trace.Summary, error) {
 	var s trace.Summary
 	name := filepath.Base(dir)
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
+	c, err := dialJob(dir)
 	if err != nil {
-		return s, fmt.Errorf("ask job %s: %w", name, err)
+		return s, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.CloseWrite() })() // which ends the trace

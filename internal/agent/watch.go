@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/events"
-	"github.com/mpiv/mpiv/internal/rundir"
 )
 
 // Watch calls f with the events of the job in dir: those that tell how it stands,
@@ -23,9 +21,9 @@ import (
 // it asks each second, and of what happens in between f hears the last of a kind
 // only.
 func Watch(ctx context.Context, dir string, f func(events.Event) error) error {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: rundir.AskSocket(dir), Net: "unix"})
+	c, err := dialJob(dir)
 	if err != nil {
-		return fmt.Errorf("watch job %s: %w", filepath.Base(dir), err)
+		return err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()

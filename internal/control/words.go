@@ -73,3 +73,17 @@ func (s Spawn) words(f func(string) string) Spawn {
 	s.Path, s.Dir, s.Args, s.Env = f(s.Path), f(s.Dir), Each(s.Args, f), Each(s.Env, f)
 	return s
 }
+
+// MarshalJSON and UnmarshalJSON keep an address that is no text, as one within a directory may be.
+func (a Addr) MarshalJSON() ([]byte, error) {
+	type addr Addr // without these methods
+	a.Addr = Spell(a.Addr)
+	return json.Marshal(addr(a))
+}
+
+func (a *Addr) UnmarshalJSON(b []byte) error {
+	type addr Addr // without these methods
+	err := json.Unmarshal(b, (*addr)(a))
+	a.Addr = Word(a.Addr)
+	return err
+}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"testing"
 	"unicode/utf8"
@@ -42,4 +43,13 @@ func FuzzWords(f *testing.F) {
 			require.Equal(t, word, text, "what is text stays as it is")
 		}
 	})
+}
+
+func TestAnAddressNeedNotBeText(t *testing.T) {
+	a := Addr{Addr: "shm:/tmp/\xff\"\n\x00/p1.sock"}
+	text, err := json.Marshal(a)
+	require.NoError(t, err)
+	var b Addr
+	require.NoError(t, json.Unmarshal(text, &b))
+	require.Equal(t, a, b)
 }

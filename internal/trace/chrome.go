@@ -156,8 +156,15 @@ func (t *Writer) Event(e events.Event) {
 		t.origin = e.Time
 		return
 	}
-	if e.Kind == events.ProcessExited {
+	switch e.Kind {
+	case events.ProcessExited:
 		t.lost[*e.Process] = e.Time
+	case events.HostLost: // nobody tells of its processes
+		for _, p := range t.state.On(e.Host) {
+			if _, known := t.lost[p.Index]; !known {
+				t.lost[p.Index] = e.Time
+			}
+		}
 	}
 	if e.Time.Before(t.since) {
 		return
@@ -184,7 +191,9 @@ func (t *Writer) Event(e events.Event) {
 	case events.LinkBreach:
 		args = e.Breach
 	case events.HostLost:
-		text = fmt.Sprintf("host %s: %s", e.Host, e.Text)
+		if !strings.HasPrefix(text, "host "+e.Host) {
+			text = fmt.Sprintf("host %s: %s", e.Host, e.Text)
+		}
 	case events.FaultOrdered, events.HostsCut, events.DeadlockProven, events.DeadlockSuspected, events.DeadlockOver, events.SignalPassed, events.JobVerdict:
 		if text == "" {
 			return // nothing failed

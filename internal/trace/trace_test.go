@@ -254,6 +254,23 @@ func TestLostRankGoesOnWithAnArrow(t *testing.T) {
 	}, instants)
 }
 
+// A rank is lost from when its host was, whose processes' ends nobody tells.
+func TestRankOfALostHost(t *testing.T) {
+	j := newJob(t, began)
+	j.event(20*ms, events.Event{Kind: events.HostLost, Host: "a", Text: "host a: its agent has ended"})
+	j.event(25*ms, events.Event{Kind: events.RankMoved, Host: "b", Process: new(2), Rank: new(0), Text: "its host was lost", Moved: &events.Moved{From: 0, Epoch: 2, Lost: true, Snapshot: 4}})
+	tr, _ := j.end()
+	told := false
+	for _, e := range tr.Events {
+		if e.Name == "lost" {
+			require.InDelta(t, 20000, *e.TS, 0.01)
+			require.InDelta(t, 5000, *e.Dur, 0.01)
+		}
+		told = told || e.Name == "host a: its agent has ended"
+	}
+	require.True(t, told)
+}
+
 func TestWhatWasBeforeATraceIsNotInIt(t *testing.T) {
 	j := newJob(t, began.Add(time.Second))
 	j.event(20*ms, events.Event{Kind: events.LinkBreach, Text: "before", Breach: &events.Breach{}})
