@@ -89,14 +89,13 @@ type begun [4096]uint32
 type wish uint32
 
 func (o *op) wish() wish {
-	x := (uint64(o.context)<<32 | uint64(uint32(o.tag))) ^ uint64(o.peer)*0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return wish(x >> 33) // it is positive as a Rank
+	x := uint64(o.context)<<32 | uint64(uint32(o.tag))
+	x += uint64(o.peer) * 0xff51afd7ed558ccd
+	return wish(x * 0xc4ceb9fe1a85ec53 >> 33) // it is positive as a Rank
 }
 
 // of is where the receives that want w are counted.
-func (n *begun) of(w wish) *uint32 { return &n[int(w)%len(n)] }
+func (n *begun) of(w wish) *uint32 { return &n[int(w>>(31-12))%len(n)] }
 
 // ahead tells whether the receive of that number, which wants w, has yet to begin.
 func (n *begun) ahead(w wish, number uint32) bool { return int32(number-*n.of(w)) > 0 }
