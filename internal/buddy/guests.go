@@ -4,11 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -28,8 +25,7 @@ func (k *Keeper) refused(from netip.AddrPort, err error) {
 	k.mu.Lock()
 	own := k.from[from.Addr().Unmap()]
 	k.mu.Unlock()
-	broken := func(because error) bool { return errors.Is(err, because) }
-	if own && slices.ContainsFunc([]error{gate.ErrHungUp, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, broken) {
+	if own && gate.Broken(err) {
 		return
 	}
 	if k.strangers.Add(1) > door.RefusalsTold {

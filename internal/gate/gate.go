@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -158,7 +159,8 @@ func duplicate(ln *net.TCPListener) (fd int, err error) {
 // Addr is where the gate listens.
 func (g *Gate) Addr() net.Addr { return g.addr }
 
-// Strangers is how many connections were turned away.
+// Strangers is how many connections were turned away. Those from where members are that hung up are none: a member may
+// have found a better path meanwhile.
 func (g *Gate) Strangers() uint64 { return g.refusals.Load() }
 
 // Expect says that members are at these addresses, which therefore have no budget.
@@ -181,6 +183,22 @@ func (g *Gate) Member(a net.Addr) {
 	if t, ok := a.(*net.TCPAddr); ok {
 		g.Expect(t.AddrPort().Addr())
 	}
+}
+
+// HungUp tells whether err, of a connection from a, is that it was ended there, where members are.
+func (g *Gate) HungUp(a net.Addr, err error) bool {
+	t, ok := a.(*net.TCPAddr)
+	if !ok || !Broken(err) {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.budget.expected(place(t.AddrPort().Addr()))
+}
+
+// Broken tells whether err is that the other end of a connection has ended it, or that it broke.
+func Broken(err error) bool {
+	return slices.ContainsFunc([]error{ErrHungUp, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, func(because error) bool { return errors.Is(err, because) })
 }
 
 // Accept waits for a connection whose first bytes are there and could be a member's;
@@ -378,7 +396,9 @@ func (g *Gate) refuseLocked(w *guest, why error) {
 		_ = unix.SetsockoptLinger(w.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // any socket takes it
 	}
 	unix.Close(w.fd)
-	g.refusals.Add(1)
+	if why != ErrHungUp || !g.budget.expected(place(w.from.Addr())) {
+		g.refusals.Add(1)
+	}
 	if g.opt.Refused != nil {
 		g.told = append(g.told, refusal{w.from, why})
 	}

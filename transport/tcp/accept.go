@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/gate"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -65,8 +66,10 @@ func (e *Endpoint) admit() {
 		}
 		e.running.Go(func() {
 			defer e.leave(g)
-			if !e.greet(g) {
-				e.strangers.Add(1)
+			if err := e.greet(g); err != nil {
+				if !e.ln.HungUp(s.RemoteAddr(), err) {
+					e.strangers.Add(1)
+				}
 				s.Close()
 			}
 		})
@@ -116,16 +119,21 @@ func (e *Endpoint) leave(g *guest) {
 	}
 }
 
-// greet runs the handshake of one socket; false if it does not end in a Conn.
-func (e *Endpoint) greet(g *guest) bool {
+var (
+	errLanes   = errors.New("there are no two lanes of one connection")
+	errCrowded = errors.New("too many others want to connect")
+)
+
+// greet runs the handshake of one socket; the error is why it does not end in a Conn.
+func (e *Endpoint) greet(g *guest) error {
 	deadline := g.since.Add(e.opt.Patience)
 	g.sock.SetDeadline(deadline)
-	if g.shake() != nil {
-		return false
+	if err := g.shake(); err != nil {
+		return err
 	}
 	p, err := readPreamble(g, e.opt.Secret, e.place)
 	if err != nil {
-		return false
+		return err
 	}
 	e.ln.Member(g.sock.RemoteAddr())
 	e.mu.Lock()
@@ -138,7 +146,7 @@ func (e *Endpoint) greet(g *guest) bool {
 	}
 	if first.lane == p.lane || first.addr != p.addr || !samePeer(first.guest.stream, g.stream) {
 		e.mu.Unlock()
-		return false
+		return errLanes
 	}
 	delete(e.halves, p.id)
 	e.mu.Unlock()
@@ -146,57 +154,69 @@ func (e *Endpoint) greet(g *guest) bool {
 	g.mate.Store(first.guest)
 	var lanes [2]*stream
 	lanes[first.lane], lanes[p.lane] = first.guest.stream, g.stream
-	if !e.welcome(g, lanes, p) {
+	if err := e.welcome(g, lanes, p); err != nil {
 		first.guest.sock.Close()
-		return false
+		return err
 	}
-	return true
+	return nil
 }
 
 // await waits until the other lane of h comes and takes care of both.
-func (e *Endpoint) await(h *half, deadline time.Time) bool {
+func (e *Endpoint) await(h *half, deadline time.Time) error {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
 	select {
 	case <-h.met:
-		return true
+		return nil
 	case <-late.C:
 	case <-h.guest.gone:
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.halves[h.id] == h {
+	alone := e.halves[h.id] == h
+	if alone {
 		delete(e.halves, h.id)
-		return false
 	}
-	return true
+	e.mu.Unlock()
+	if !alone {
+		return nil
+	}
+	h.guest.sock.SetReadDeadline(time.Now().Add(lookTime))
+	if _, err := h.guest.Read(make([]byte, 1)); gate.Broken(err) {
+		return err
+	}
+	return errLanes
 }
+
+// lookTime is how long is looked whether a connection has ended.
+const lookTime = 10 * time.Millisecond
 
 // welcome answers the dialer and hands the connection to Accept. The last proof has time of its own: it comes a round trip
 // later, which on a slow network is about as long as it took the dialer to get here.
-func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) bool {
+func (e *Endpoint) welcome(g *guest, lanes [2]*stream, p preamble) error {
 	late := time.NewTimer(e.opt.Patience)
 	defer late.Stop()
 	select { // before the answer, so that who was accepted is not refused
 	case e.seats <- struct{}{}:
 	case <-late.C:
-		return false
+		return errCrowded
 	case <-g.gone:
-		return false
+		return errCrowded
 	}
 	lanes[0].sock.SetDeadline(time.Now().Add(e.opt.Patience))
 	if e.adopt(g) { // a member: others who wait for its place do not end it while its last proof is on the way
 		defer e.forget(g)
 		e.leave(g)
 	}
-	if answer(lanes[0], p) == nil {
-		if c, err := e.connect(lanes, transport.Addr(p.addr)); err == nil {
+	err := answer(lanes[0], p)
+	if err == nil {
+		var c *Conn
+		if c, err = e.connect(lanes, transport.Addr(p.addr)); err == nil {
 			e.backlog <- c // has room: we have a seat
-			return true
+			return nil
 		}
 	}
 	<-e.seats
-	return false
+	return err
 }
 
 // answer answers in lane 0, and looks whether who has dialed is here.

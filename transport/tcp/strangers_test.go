@@ -182,6 +182,25 @@ func TestWhatWasHeardIsNoConnection(t *testing.T) {
 	}
 }
 
+// A member that hangs up, as it has found a better path meanwhile, is not refused.
+func TestWhoHangsUpIsNoStranger(t *testing.T) {
+	e := listenHere(t, Options{Secret: [16]byte{1}, Patience: 300 * time.Millisecond})
+	p := preamble{secret: [16]byte{1}, id: id{7}, addr: "tcp:h:1", to: e.place}
+	knock(t, e, p.append(nil)[:30]).Close()
+	knock(t, e, p.append(nil)).Close() // one lane of two
+	lanes, _ := begun(t, e)
+	lanes[0].Close() // its last proof does not come
+	lanes[1].Close()
+	wrong := p
+	wrong.secret[0]++
+	wrong.id[0]++
+	knock(t, e, wrong.append(nil)).Close()
+	eventually(t, "all to have left", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.guests)+len(e.halves)+len(e.seats) == 0 })
+	eventually(t, "who was wrong to be counted", func() bool { return e.Strangers() == 1 })
+	time.Sleep(50 * time.Millisecond)
+	require.EqualValues(t, 1, e.Strangers())
+}
+
 func TestTheSameLaneTwiceIsNoConnection(t *testing.T) {
 	e := listenHere(t, Options{Patience: 100 * time.Millisecond})
 	b := preamble{id: id{7}, addr: "tcp:h:1", to: e.place}.append(nil)
