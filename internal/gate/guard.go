@@ -72,6 +72,13 @@ func (g *Guard) Expect(addrs ...netip.Addr) {
 	}
 }
 
+// Expects tells whether members are at from.
+func (g *Guard) Expects(from net.Addr) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.budget.expected(place(host(from)))
+}
+
 // Member says that at from is one who has shown to be a member: Expect, for an
 // address of a connection.
 func (g *Guard) Member(from net.Addr) { g.Expect(host(from)) }

@@ -17,22 +17,27 @@ import (
 // grace is how long a peer may be silent in its handshake when others are many.
 const grace = 100 * time.Millisecond
 
-var errCrowd = errors.New("too many handshakes are unfinished")
+var (
+	errCrowd = errors.New("too many handshakes are unfinished")
+	errLanes = errors.New("there are no two lanes of one connection")
+)
 
 // A guest is a handshake that has begun.
 type guest struct {
 	since time.Time
+	from  net.Addr
 	e     *Endpoint
 	once  sync.Once
 }
 
 type guestKey struct{}
 
-// end says how the handshake ended; the first word counts.
-func (g *guest) end(welcome bool) {
+// end says how the handshake ended; the first word counts. A member that hangs up has found a better path meanwhile.
+func (g *guest) end(err error) {
 	g.once.Do(func() {
 		g.e.unfinished.Add(-1)
-		if !welcome {
+		var closed *quic.ApplicationError
+		if hungUp := errors.As(err, &closed) && closed.Remote && closed.ErrorCode == 0; err != nil && !(hungUp && g.e.guard.Expects(g.from)) {
 			g.e.strangers.Add(1)
 		}
 	})
@@ -56,8 +61,8 @@ func (e *Endpoint) knock(ctx context.Context, from *quic.ClientInfo) (context.Co
 		e.unfinished.Add(-1)
 		return nil, errCrowd
 	}
-	g := &guest{since: time.Now(), e: e}
-	context.AfterFunc(ctx, func() { g.end(false) })
+	g := &guest{since: time.Now(), from: from.RemoteAddr, e: e}
+	context.AfterFunc(ctx, func() { g.end(context.Cause(ctx)) })
 	return context.WithValue(ctx, guestKey{}, g), nil
 }
 
@@ -78,56 +83,60 @@ func (e *Endpoint) admit(ln *quic.Listener) {
 		}
 		e.running.Go(func() {
 			g := q.Context().Value(guestKey{}).(*guest)
-			ok := e.greet(q, g.since.Add(e.opt.Patience))
-			g.end(ok)
-			if !ok {
+			err := e.greet(q, g.since.Add(e.opt.Patience))
+			g.end(err)
+			if err != nil {
 				hangUp(q)
 			}
 		})
 	}
 }
 
-// greet hands the connection to Accept; false if the peer is a stranger.
-func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) bool {
+// greet hands the connection to Accept; the error is why it does not.
+func (e *Endpoint) greet(q *quic.Conn, deadline time.Time) error {
 	ctx, stop := context.WithDeadline(e.life, deadline)
 	defer stop()
 	defer context.AfterFunc(ctx, func() { hangUp(q) })()
 	shown, err := e.prove(q, dials)
 	if err != nil {
-		return false
+		return err
 	}
 	var lanes [2]*quic.Stream
 	var hellos [2]streams.Hello
 	for i := range lanes {
 		s, err := q.AcceptStream(ctx) // in the order in which they were opened
 		if err != nil {
-			return false
+			return err
 		}
 		h, err := streams.ReadHello(s, Name, shown)
-		if err != nil || h.Lane != i || len(h.Cert) > 0 {
-			return false
+		if err == nil && (h.Lane != i || len(h.Cert) > 0) {
+			err = errLanes
+		}
+		if err != nil {
+			return err
 		}
 		lanes[i], hellos[i] = s, h
 	}
 	if hellos[0].ID != hellos[1].ID || hellos[0].Addr != hellos[1].Addr {
-		return false
+		return errLanes
 	}
 	e.guard.Member(q.RemoteAddr())
 	select { // before the answer, so that who was accepted is not refused
 	case e.seats <- struct{}{}:
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
 	if shown, err = e.prove(q, accepts); err == nil {
-		if _, err := lanes[0].Write(e.hello(0, shown, hellos[0].ID)); err == nil {
-			if c, err := e.connect(q, lanes, hellos[0].Addr, false); err == nil {
+		if _, err = lanes[0].Write(e.hello(0, shown, hellos[0].ID)); err == nil {
+			var c *conn
+			if c, err = e.connect(q, lanes, hellos[0].Addr, false); err == nil {
 				e.backlog <- c // has room: we have a seat
-				return true
+				return nil
 			}
 		}
 	}
 	<-e.seats
-	return false
+	return err
 }
 
 func (e *Endpoint) hello(lane int, shown proof.Proof, id [16]byte) []byte {

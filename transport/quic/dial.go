@@ -75,6 +75,44 @@ func resolve(ctx context.Context, hostPort string) (*net.UDPAddr, error) {
 	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(ips[0].Unmap(), uint16(n))), nil
 }
 
+// shake runs quic-go's handshake. It goes on when ctx ends, and then hangs up: one that is given up in silence looks to the other
+// end like a stranger's.
+func (e *Endpoint) shake(ctx context.Context, tr *quic.Transport, to *net.UDPAddr) (*quic.Conn, error) {
+	type shaken struct {
+		q   *quic.Conn
+		err error
+	}
+	done := make(chan shaken)
+	if !e.run(func() {
+		q, err := tr.Dial(e.life, to, e.tls, e.config(-1, e.opt.Patience))
+		select {
+		case done <- shaken{q, err}:
+		case <-ctx.Done():
+			if err == nil {
+				hangUp(q)
+			}
+		}
+	}) {
+		return nil, net.ErrClosed
+	}
+	select {
+	case s := <-done:
+		return s.q, s.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run has a goroutine run f, which Close waits for; false once closing has begun.
+func (e *Endpoint) run(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.running.Go(f)
+	}
+	return !e.ended
+}
+
 // call connects; it tries again while the other is crowded.
 func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error) {
 	e.mu.Lock()
@@ -86,7 +124,7 @@ func (e *Endpoint) call(ctx context.Context, to *net.UDPAddr) (*quic.Conn, error
 	e.mu.Unlock()
 	e.guard.Member(to) // or its answers might be dropped
 	for end := time.Now().Add(e.opt.Patience); ; {
-		q, err := tr.Dial(ctx, to, e.tls, e.config(-1, e.opt.Patience))
+		q, err := e.shake(ctx, tr, to)
 		if err == nil || !crowd(err) || time.Now().After(end) {
 			return q, err
 		}

@@ -231,6 +231,30 @@ func TestWhoListensInAnothersPlaceIsAStranger(t *testing.T) {
 	eventually(t, "the stranger to be counted", func() bool { return y.Strangers() == 1 })
 }
 
+// A member that gives up a dial, as it has found a better path meanwhile, is not refused.
+func TestWhoGivesUpADialIsNoStranger(t *testing.T) {
+	a := authority(t)
+	e, x := listen(t, quic.Options{TLS: member(t, a, 0).TLS()}), listen(t, quic.Options{TLS: member(t, a, 1).TLS()})
+	go func() {
+		for c, err := e.Accept(t.Context()); err == nil; c, err = e.Accept(t.Context()) {
+			c.Close()
+		}
+	}()
+	givenUp := 0
+	for i := range 100 {
+		ctx, stop := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+		if c, err := x.Dial(ctx, e.Addr()); err != nil {
+			givenUp++
+		} else {
+			c.Close()
+		}
+		stop()
+	}
+	require.Positive(t, givenUp)
+	eventually(t, "all handshakes to end", func() bool { return e.Unfinished() == 0 })
+	require.Zero(t, e.Strangers())
+}
+
 func TestLanesThatAreNotAPair(t *testing.T) {
 	e := listen(t, quic.Options{Patience: 500 * time.Millisecond})
 	for i, hellos := range [][2]streams.Hello{
