@@ -266,3 +266,66 @@ func TestTestallIsOneDecision(t *testing.T) {
 		return nil
 	})
 }
+
+// A Waitany whose ctx ended does so in the next life, too, though something is done by then; and one that was in time
+// takes nothing back. Otherwise the next would end what is ended.
+func TestWaitanyRunsOutOfTimeAgain(t *testing.T) {
+	live := func(again []engine.Choice) (recorded []engine.Choice) {
+		runWorld(t, 2, func(ctx context.Context, c *Comm) error {
+			if c.Rank() == 1 {
+				if again == nil { // else it has come before Waitany
+					if _, err := Recv(ctx, c, []int32{0}, 0, 2); err != nil {
+						return err
+					}
+				}
+				if err := Send(ctx, c, []int32{1}, 0, 1); err != nil {
+					return err
+				}
+				if again != nil {
+					if _, err := Recv(ctx, c, []int32{0}, 0, 2); err != nil {
+						return err
+					}
+				}
+				_, err := Recv(ctx, c, []int32{0}, 0, 3)
+				if err == nil {
+					err = Send(ctx, c, []int32{1}, 0, 4)
+				}
+				return err
+			}
+			c.box.Record(engine.Recording{Record: func(x engine.Choice) { recorded = append(recorded, x) }, Again: again})
+			defer c.box.EndRecord()
+			rs := []Request{Irecv(c, []int32{0}, 1, 1), Irecv(c, []int32{0}, 1, 4)}
+			for again != nil && !rs[0].r.Finished() {
+				c.box.Progress()
+			}
+			soon, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer stop()
+			if i, _, err := Waitany(soon, rs); i != -1 || !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("the first: %d, %w", i, err)
+			}
+			if err := Send(ctx, c, []int32{0}, 1, 2); err != nil {
+				return err
+			}
+			for want := range 2 {
+				in := ctx
+				if again != nil {
+					in = soon
+				}
+				if i, s, err := Waitany(in, rs); i != want || err != nil || s.Source != 1 {
+					return fmt.Errorf("%d after it: %d, %v, %w", want, i, s, err)
+				}
+				if want == 0 {
+					if err := Send(ctx, c, []int32{0}, 1, 3); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		return recorded
+	}
+	again := live(nil)
+	if more := live(again); len(again) != 3 || len(more) != 0 {
+		t.Errorf("recorded %v, and then %v", again, more)
+	}
+}

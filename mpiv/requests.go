@@ -137,23 +137,31 @@ func waitany[R Waitable](ctx context.Context, call *engine.Call, rs []R) (int, S
 	for i := range rs {
 		r := request(&rs[i])
 		if c := r.c; c != nil && c.box.Chooses() {
-			return waitanyChosen(ctx, call, rs, c.box)
+			return waitanyChosen(ctx, call, rs, c)
 		}
 	}
 	return waitanyFree(ctx, call, rs)
 }
 
 // waitanyChosen is Waitany where what comes out is recorded.
-func waitanyChosen[R Waitable](ctx context.Context, call *engine.Call, rs []R, b *engine.Box) (int, Status, error) {
+func waitanyChosen[R Waitable](ctx context.Context, call *engine.Call, rs []R, c *Comm) (int, Status, error) {
+	b := c.box
 	n, before, known := b.Decide()
-	if known && before.Seq > 0 && before.Seq <= uint64(len(rs)) {
+	switch {
+	case known && before.Seq == engine.OutOfTime: // what is done now was not then
+		err := b.Outlast(ctx, call)
+		return -1, Status{}, c.fail(call.Op, -1, -1, err)
+	case known && before.Seq > 0 && before.Seq <= uint64(len(rs)):
 		i := int(before.Seq - 1)
-		s, err := request(&rs[i]).waitAs(ctx, call)
+		s, err := request(&rs[i]).waitAs(context.Background(), call) // it was in time
 		return i, s, err
 	}
 	i, s, err := waitanyFree(ctx, call, rs)
-	if i >= 0 {
+	switch {
+	case i >= 0:
 		b.Decided(n, 0, uint64(i)+1)
+	case err != nil && ctx.Err() != nil:
+		b.Decided(n, 0, engine.OutOfTime)
 	}
 	return i, s, err
 }

@@ -544,10 +544,19 @@ func (b *Box) waitFor(ctx context.Context, c *Call, m Match, kind Kind) (Status,
 		return b.waitOnly(ctx, c, m, kind, 0, 0)
 	}
 	n, x, known := b.Decide()
-	if known && x.Seq != 0 {
+	switch {
+	case known && x.Seq == OutOfTime: // what is here now came later
+		return b.waitOnly(ctx, c, m, kind, never, 0)
+	case known && x.Seq != 0:
 		return b.again(m, x, kind)
 	}
 	return b.waitOnly(ctx, c, m, kind, 0, n)
+}
+
+// Outlast waits until ctx ends, as a call did in an earlier life.
+func (b *Box) Outlast(ctx context.Context, c *Call) error {
+	_, _, err := b.waitOnly(ctx, c, Match{Peer: AnySource}, kindProbe, never, 0)
+	return err
 }
 
 // waitOnly waits for a message, or for the one with that number. Which it is, is a decision
@@ -572,6 +581,9 @@ func (b *Box) waitOnly(ctx context.Context, c *Call, m Match, kind Kind, only ui
 	err := b.e.await(ctx, c, b, goal{one: o})
 	if err != nil && o.cancel() {
 		b.free(o)
+		if decision != 0 && ctx.Err() != nil {
+			b.Decided(decision, 0, OutOfTime)
+		}
 		if errors.Is(err, ErrProcFailedPending) {
 			err = ErrAnyFailed
 		}

@@ -26,7 +26,7 @@ type ChoiceKind uint8
 
 const (
 	ChoseMessage   ChoiceKind = iota + 1 // a receive from any source got message Seq of Source
-	ChoseOutcome                         // a decision had the outcome Seq; of a probe, message Seq of Source
+	ChoseOutcome                         // a decision had the outcome Seq; of a probe, message Seq of Source; of what waits, perhaps OutOfTime
 	ChoseNothing                         // all decisions up to this one that are not recorded had the outcome 0
 	ChoseCancel                          // the receive Index of those that want Source, a wish, was asked back: in time if Seq is 1, too late if it is 0
 	ChoseRetract                         // message Seq to Source was asked back, of which Index is the Answer
@@ -342,6 +342,41 @@ func (b *Box) numberNamedLocked(o *op) {
 	}
 }
 
+// isCancelled tells whether o is a receive that was cancelled in an earlier life, in time.
+func (o *op) isCancelled() bool { return o.kind == KindRecv && o.only == never }
+
+// skipCancelled has the receive o, which was cancelled in an earlier life and is waited for in this one, be the next that
+// was not: the rank has done less than it did, as there was less time. It must be the newest of its numbers.
+func (b *Box) skipCancelled(o *op) {
+	b.mu.Lock()
+	c := &b.choices
+	at := o.post()
+	n := &c.done[OfAny]
+	if at.series == OfNamed {
+		n = c.begun.of(at.wish)
+	}
+	if o.queue == nil || o.only != never || *n != at.number {
+		b.mu.Unlock()
+		return
+	}
+	for first := true; ; first = false {
+		inTime, known := c.cancels[at]
+		if known && at.series == OfNamed && !first && c.ahead > 0 {
+			c.ahead--
+		}
+		if !inTime {
+			break
+		}
+		at.number++
+	}
+	*n, o.choice, o.only = at.number, at.number, 0
+	o.queue.remove(o)
+	if x, ok := c.messages[o.choice]; ok && at.series == OfAny {
+		o.peer, o.only = x.Source, x.Seq
+	}
+	b.receiveLocked(o)
+}
+
 // CheckOrder has the engine fail if a receive or a probe waits in vain for the message that it had in an
 // earlier life: another call has it, or has to have it.
 func (b *Box) CheckOrder() {
@@ -371,6 +406,10 @@ func (b *Box) CheckOrder() {
 
 // never is the number of no message.
 const never = 1<<64 - 1
+
+// OutOfTime is the outcome of a decision that waited until its ctx ended. One that had only begun may have none, as
+// others tell of all that have begun: it is free.
+const OutOfTime = never
 
 // gotLocked records that the receive o from any source got a message.
 func (b *Box) gotLocked(o *op, source topology.Rank, seq uint64) {

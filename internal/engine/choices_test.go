@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
 )
 
 // What a rank does again as it did before is recorded already: a rank that dies again and
@@ -317,4 +318,82 @@ func TestAMessageIsGivenBackAgain(t *testing.T) {
 	_, err = b.Recv(t.Context(), recv, engine.Match{Peer: 1, Tag: engine.AnyTag}, into)
 	require.NoError(t, err)
 	require.Equal(t, "bc", string(into))
+}
+
+// A probe whose ctx ended does not find in the next life what came after that: else all later decisions would be others'.
+func TestAProbeThatRanOutOfTimeDoesSoAgain(t *testing.T) {
+	anybody := engine.Match{Peer: engine.AnySource, Tag: 1}
+	live := func(again []engine.Choice) (recorded []engine.Choice) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+			b := w.boxes[0]
+			b.Record(engine.Recording{Record: func(x engine.Choice) { recorded = append(recorded, x) }, Again: again})
+			come := func() {
+				require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 1}, []byte{7}, engine.Standard))
+			}
+			if again != nil {
+				come()
+			}
+			look := func() error {
+				soon, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer stop()
+				_, err := b.Probe(soon, recv, anybody)
+				return err
+			}
+			require.ErrorIs(t, look(), context.DeadlineExceeded)
+			if again == nil {
+				come()
+			}
+			require.NoError(t, look())
+			_, err := b.Recv(t.Context(), recv, anybody, make([]byte, 1))
+			require.NoError(t, err)
+			_, found := b.Iprobe(anybody)
+			require.False(t, found)
+			b.Chosen()
+		})
+		return recorded
+	}
+	again := live(nil)
+	require.Len(t, again, 4)
+	require.Empty(t, live(again))
+}
+
+// A rank that asks with a deadline fewer times than it did, as there was less time, and then waits, gets what it waited
+// for then, and all after that.
+func TestARankThatAsksFewerTimesGoesOn(t *testing.T) {
+	for name, peer := range map[string]topology.Rank{"of one": 1, "of any": engine.AnySource} {
+		t.Run(name, func(t *testing.T) {
+			live := func(rounds int, again []engine.Choice) (recorded []engine.Choice) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, engine.Config{Keep: true, Replay: true}, 1, 1)
+					b := w.boxes[0]
+					m := engine.Match{Peer: peer, Tag: 7}
+					b.Record(engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again})
+					ask := func(rounds int) {
+						for range rounds {
+							soon, stop := context.WithTimeout(t.Context(), time.Millisecond)
+							_, err := b.Recv(soon, recv, m, make([]byte, 1))
+							require.ErrorIs(t, err, context.DeadlineExceeded)
+							stop()
+						}
+					}
+					ask(rounds)
+					for i := range byte(2) {
+						require.NoError(t, w.boxes[1].Send(t.Context(), send, engine.Match{Peer: 0, Tag: 7}, []byte{i}, engine.Standard))
+					}
+					for i := range byte(2) {
+						into := []byte{9}
+						_, err := b.Recv(t.Context(), recv, m, into)
+						require.NoError(t, err)
+						require.Equal(t, []byte{i}, into)
+					}
+					ask(1)
+					require.False(t, b.Replaying())
+				})
+				return recorded
+			}
+			again := live(5, nil)
+			require.Empty(t, live(3, again), "all that was chosen was known")
+		})
+	}
 }

@@ -72,9 +72,11 @@ func (b *Box) Waits() []WaitInfo {
 		if w.call.Begun != nil {
 			info.Begun = append(info.Begun, w.call.Begun[:]...)
 		}
-		if w.goal.one != nil {
-			info.Needs = b.needsLocked(info.Needs, w.goal.one)
-			info.Task = w.goal.one.kind == KindTask
+		if o := w.goal.one; o != nil {
+			if !o.isCancelled() || time.Since(w.since) > 2*againPatience { // else see skipCancelled
+				info.Needs = b.needsLocked(info.Needs, o)
+			}
+			info.Task = o.kind == KindTask
 		} else {
 			info.Any = true
 			for _, r := range w.goal.any {

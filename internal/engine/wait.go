@@ -280,6 +280,12 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 	if o := g.one; o != nil && len(b.abandoned.runs) > 0 {
 		w.told.Store(b.abandoned.why(callID{o.context, o.tag}))
 	}
+	var inVain <-chan time.Time
+	if g.one != nil && g.one.isCancelled() {
+		t := time.NewTimer(againPatience)
+		defer t.Stop()
+		inVain = t.C
+	}
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -340,6 +346,8 @@ func (e *Engine) sleepFor(ctx context.Context, c *Call, b *Box, g *goal, s *spin
 		select {
 		case <-sleeper.ch:
 		case <-ctx.Done():
+		case <-inVain:
+			b.skipCancelled(g.one)
 		case <-e.dead:
 			return e.err()
 		}
