@@ -6,6 +6,7 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/mpiv/mpiv/internal/pages"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,11 +88,15 @@ func (b *Book) pages(mem []byte) (from, to uintptr) {
 }
 
 // Watch has what is written to mem noted from now on. The memory must stay in use: hold
-// on to mem until Close.
+// on to mem until Close. Shared memory and files cannot be watched: what is written there through
+// another mapping would not be noted.
 func (b *Book) Watch(mem []byte) error {
 	from, to := b.pages(mem)
 	if from == to {
 		return nil
+	}
+	if !pages.Own(mem) {
+		return fmt.Errorf("watch %d bytes of memory: it is shared, or a file's", len(mem))
 	}
 	r := uffdioRegister{start: uint64(from), length: uint64(to - from), mode: uffdWriteProtect}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(b.faults), ioctlRegister, uintptr(unsafe.Pointer(&r))); errno != 0 {

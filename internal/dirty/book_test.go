@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func open(t testing.TB) *Book {
@@ -106,6 +107,23 @@ func TestNobodyWatchesMemoryThatIsNot(t *testing.T) {
 	b := open(t)
 	_, err := b.Written(make([]byte, 1<<20))
 	require.Error(t, err)
+}
+
+// The book is of one mapping: what is written through another is not in it.
+func TestSharedMemoryIsNotWatched(t *testing.T) {
+	b := open(t)
+	f, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Truncate(1<<20))
+	mem, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer unix.Munmap(mem)
+	require.Error(t, b.Watch(mem))
+	anonymous, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	defer unix.Munmap(anonymous)
+	require.Error(t, b.Watch(anonymous), "a child may have it, too")
 }
 
 func TestMemoryIsWatchedAgain(t *testing.T) {

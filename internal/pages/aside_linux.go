@@ -30,10 +30,10 @@ func GiveBack(b []byte) {
 
 // MoveInto has into, which is as long, hold what b of Aside does, and gives b back. The
 // system puts the pages of b in the place of those of into; only what does not fill a page
-// is copied.
+// is copied, and all if into is memory that has a second mapping.
 func MoveInto(into, b []byte) {
 	whole := len(b) / page * page
-	if whole == 0 || at(into)%page != 0 || remap(b[:whole], into) != 0 {
+	if whole == 0 || at(into)%page != 0 || !Own(into) || remap(b[:whole], into) != 0 {
 		copy(into, b)
 		GiveBack(b)
 		return

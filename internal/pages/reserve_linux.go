@@ -148,7 +148,7 @@ func (r *Reserve) Under(b []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	whole := len(b) / page * page
-	if len(b) < underFrom || at(b)%page != 0 || r.empty || r.found < whole || remap(r.left[:whole], b) != 0 {
+	if len(b) < underFrom || at(b)%page != 0 || r.empty || r.found < whole || !Own(b) || remap(r.left[:whole], b) != 0 {
 		return false
 	}
 	r.take(whole)
