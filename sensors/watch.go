@@ -3,6 +3,7 @@ package sensors
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -284,18 +285,17 @@ func (w *Watch) Contract() (c Contract) {
 
 // Beside returns the promises of other, and in their place those of Contract of which w has had readings.
 func (w *Watch) Beside(other Contract) Contract {
-	c := w.Contract()
-	c.Promises = slices.DeleteFunc(c.Promises, func(p Promise) bool {
-		known := slices.ContainsFunc(other.Promises, func(q Promise) bool { return p.compare(q) == 0 })
-		return known && !w.links[key{p.Link, p.Size}].seen
-	})
+	all := map[key]Promise{} // there may be very many
 	for _, q := range other.Promises {
-		if !slices.ContainsFunc(c.Promises, func(p Promise) bool { return p.compare(q) == 0 }) {
-			c.Promises = append(c.Promises, q)
+		all[key{q.Link, q.Size}] = q
+	}
+	for _, p := range w.Contract().Promises {
+		k := key{p.Link, p.Size}
+		if _, known := all[k]; !known || w.links[k].seen {
+			all[k] = p
 		}
 	}
-	slices.SortFunc(c.Promises, Promise.compare)
-	return c
+	return Contract{slices.SortedFunc(maps.Values(all), Promise.compare)}
 }
 
 // Notes returns what was to be said since it was last called. Of more than 256

@@ -513,3 +513,13 @@ func TestABreachLasts(t *testing.T) {
 	require.Len(t, f.began, 1)
 	require.Empty(t, f.ended)
 }
+
+func TestContractsBesideVeryMany(t *testing.T) {
+	var c Contract
+	for i := range 30000 {
+		c.Promises = append(c.Promises, Promise{Link: Link{From: fmt.Sprint("host", i), To: "Z"}, Size: Large, Rate: 1e6, Best: 1e6, Spread: 0.2})
+	}
+	w, err := NewWatch(WatchOptions{Contract: c})
+	require.NoError(t, err)
+	require.Len(t, w.Beside(c).Promises, len(c.Promises))
+}
