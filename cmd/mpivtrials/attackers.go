@@ -66,18 +66,23 @@ func (s *stage) flood(ctx context.Context, host, with string) (*flooding, error)
 	return nil, fmt.Errorf("the flood of %s did not begin: %s", host, f.said.text())
 }
 
-// end ends the flood, and waits for that. Twice is harmless.
-func (f *flooding) end() {
+// end ends the flood, and waits for that; it says so where it had ended before. Twice is harmless.
+func (f *flooding) end() (err error) {
+	select {
+	case <-f.done:
+		err = fmt.Errorf("the flood ended before its time: %s", f.said.text())
+	default:
+	}
 	f.tie.Close()
 	<-f.done
+	return err
 }
 
 // A copying is one file that goes over one connection.
 type copying struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	took time.Duration // until the last byte has come; 0: it was ended before
-	err  error
+	err  error // it broke
 }
 
 const copyPort = "9009"
@@ -104,10 +109,14 @@ func (s *stage) copy(ctx context.Context, from, to string, bytes int64) (*copyin
 		out.Close()
 		return nil, err
 	}
+	return carry(ctx, out, in, bytes), nil
+}
+
+// carry sends so many bytes over a connection, of which it has both ends.
+func carry(ctx context.Context, out, in net.Conn, bytes int64) *copying {
 	c := &copying{}
 	ctx, c.stop = context.WithCancel(ctx)
 	hangUp := context.AfterFunc(ctx, func() { out.Close(); in.Close() })
-	began := time.Now()
 	c.wg.Go(func() {
 		defer out.Close()
 		block := make([]byte, 64<<10)
@@ -123,18 +132,16 @@ func (s *stage) copy(ctx context.Context, from, to string, bytes int64) (*copyin
 		defer hangUp()
 		defer in.Close()
 		n, err := io.Copy(io.Discard, in)
-		switch {
-		case n == bytes:
-			c.took = time.Since(began)
-		case ctx.Err() == nil:
-			c.err = fmt.Errorf("the copy from %s to %s: %d of %d bytes: %w", from, to, n, bytes, errors.Join(err, io.ErrUnexpectedEOF))
+		if n != bytes && ctx.Err() == nil {
+			c.err = fmt.Errorf("the copy broke after %d of %d bytes: %w", n, bytes, errors.Join(err, io.ErrUnexpectedEOF))
 		}
 	})
-	return c, nil
+	return c
 }
 
-// end ends it now. Twice is harmless.
-func (c *copying) end() {
+// end ends it now, and says so where it broke before. Twice is harmless.
+func (c *copying) end() error {
 	c.stop()
 	c.wg.Wait()
+	return c.err
 }

@@ -31,7 +31,7 @@ func m1(ctx context.Context, d *desk) error {
 	var rows [][]string
 	for _, percent := range percents {
 		for _, way := range copies {
-			upset := func(ctx context.Context, s *stage) (time.Time, func(), error) {
+			upset := func(ctx context.Context, s *stage) (time.Time, func() error, error) {
 				from, to := victim, "A"
 				if way == "to" {
 					from, to = to, from

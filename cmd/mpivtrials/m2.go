@@ -29,7 +29,7 @@ func m2(ctx context.Context, d *desk) error {
 	if d.short {
 		percents, before, after = d.percent[:1], 2*time.Second, 7*time.Second
 	}
-	flood := func(ctx context.Context, s *stage) (time.Time, func(), error) {
+	flood := func(ctx context.Context, s *stage) (time.Time, func() error, error) {
 		f, err := s.flood(ctx, victim, d.with)
 		if err != nil {
 			return time.Time{}, nil, err

@@ -114,15 +114,19 @@ func (d *desk) count(ctx context.Context, run m3Run, before, after time.Duration
 		return nil, nil, 0, err
 	}
 	zero := time.Now()
+	endFlood := func() error { return nil }
 	if run.floods {
 		f, err := s.flood(ctx, victim, d.with)
 		if err != nil {
 			return nil, nil, 0, err
 		}
 		defer f.end()
-		zero = f.began
+		zero, endFlood = f.began, f.end
 	}
 	if err := p.aftermath(ctx, zero, after); err != nil {
+		return nil, nil, 0, err
+	}
+	if err := endFlood(); err != nil {
 		return nil, nil, 0, err
 	}
 	first := 0.0

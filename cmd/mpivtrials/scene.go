@@ -31,7 +31,7 @@ type scene struct {
 	options []string      // of mpivrun
 	learned bool          // what the victim's links deliver must be known before anything happens
 	before  time.Duration // in peace, at least
-	upset   func(ctx context.Context, s *stage) (began time.Time, end func(), err error)
+	upset   func(ctx context.Context, s *stage) (began time.Time, end func() error, err error)
 	after   time.Duration // from then on
 	oracle  bool          // the victim's ranks are told to leave at that instant
 }
@@ -90,13 +90,13 @@ func (s *stage) show(ctx context.Context, sc scene) (sh shown, err error) {
 		return sh, err
 	}
 	sh.zero = time.Now()
+	endUpset := func() error { return nil }
 	if sc.upset != nil {
-		began, end, err := sc.upset(ctx, s)
+		sh.zero, endUpset, err = sc.upset(ctx, s)
 		if err != nil {
 			return sh, err
 		}
-		defer end()
-		sh.zero = began
+		defer endUpset()
 	}
 	if sc.oracle {
 		if err := p.leave(); err != nil {
@@ -107,6 +107,9 @@ func (s *stage) show(ctx context.Context, sc scene) (sh shown, err error) {
 		return sh, err
 	}
 	sh.ended = time.Now()
+	if err := endUpset(); err != nil {
+		return sh, err
+	}
 	if sh.all, err = book.read(); err != nil {
 		return sh, err
 	}
