@@ -25,7 +25,7 @@ type Capsule struct {
 }
 
 // A BegunOf is an element of begun that is not 0.
-type BegunOf struct{ At, N uint32 }
+type BegunOf struct{ At, Wish, N uint32 }
 
 // AbandonedCalls are those of a context, from one tag to another, that a rank takes no more part in.
 type AbandonedCalls struct {
@@ -123,9 +123,9 @@ func (b *Box) capture(log bool) *Capsule {
 		c.Revoked = append(c.Revoked, Revocation{base, revoked[base]})
 	}
 	if begun := b.choices.begun; begun != nil {
-		for at, n := range begun {
-			if n != 0 {
-				c.Begun = append(c.Begun, BegunOf{uint32(at), n})
+		for at, x := range begun {
+			if x.n != 0 {
+				c.Begun = append(c.Begun, BegunOf{uint32(at), uint32(x.wish), x.n})
 			}
 		}
 	}
@@ -196,7 +196,8 @@ func (e *Engine) Adopt(c *Capsule, epoch topology.Epoch, r *Recording, moved ...
 	if len(c.Begun) > 0 {
 		b.choices.begun = new(begun)
 		for _, x := range c.Begun {
-			b.choices.begun[x.At] = x.N
+			at := &b.choices.begun[x.At]
+			at.wish, at.n = wish(x.Wish), x.N
 		}
 	}
 	if r != nil {

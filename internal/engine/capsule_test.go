@@ -26,7 +26,7 @@ func some() *Capsule {
 		{Peer: 0, Sent: 9, Got: 4, Offers: []uint64{2, 4}, Log: []Logged{{h, []byte("seven")}, {func() wire.Header { h := h; h.Seq = 9; return h }(), []byte{}}}, Past: sent.records(9)},
 		{Peer: 2, Sent: 1, Got: 1},
 	}, Unread: []Unread{{back, 100_000, nil}, {func() wire.Header { h := back; h.Seq = 3; return h }(), 3, []byte("abc")}},
-		Abandoned: []AbandonedCalls{{16, 4, 6, AbandonedError{0, "why"}}, {20, 1, 1, AbandonedError{2, ""}}}, Revoked: []Revocation{{16, 0}, {20, 1}}, Begun: []BegunOf{{7, 1 << 31}, {4095, 1}}}
+		Abandoned: []AbandonedCalls{{16, 4, 6, AbandonedError{0, "why"}}, {20, 1, 1, AbandonedError{2, ""}}}, Revoked: []Revocation{{16, 0}, {20, 1}}, Begun: []BegunOf{{7, 3, 1 << 31}, {4095, 1 << 30, 1}}}
 }
 
 func TestCapsulesTravel(t *testing.T) {

@@ -60,6 +60,7 @@ func (c *Capsule) Append(b []byte) []byte {
 	}
 	for _, x := range c.Begun {
 		b = le.AppendUint32(b, x.At)
+		b = le.AppendUint32(b, x.Wish)
 		b = le.AppendUint32(b, x.N)
 	}
 	return b
@@ -79,7 +80,7 @@ const (
 	streamLen    = 40 // of a stream, without what it has of each message
 	abandonedLen = 20 // of abandoned calls, without the cause
 	revokedLen   = 8
-	begunLen     = 8
+	begunLen     = 12
 )
 
 // size is how many bytes Append writes, or a few more.
@@ -197,7 +198,7 @@ func ParseCapsule(b []byte) (*Capsule, error) {
 		c.Revoked = append(c.Revoked, r)
 	}
 	for i := range begins {
-		x := BegunOf{p.uint32(), p.uint32()}
+		x := BegunOf{p.uint32(), p.uint32(), p.uint32()}
 		if x.At >= uint32(len(begun{})) || x.N == 0 || i > 0 && x.At <= c.Begun[i-1].At {
 			p.bad = true
 		}

@@ -81,9 +81,12 @@ type Choice struct {
 }
 
 // begun is how many receives a rank has begun, since its first life began, of those that name their source. What wants
-// other messages is numbered apart: in which order the goroutines of a rank begin such receives makes no difference. The
-// few wishes that share a number must come in one order.
-type begun [4096]uint32
+// other messages is numbered apart: in which order the goroutines of a rank begin such receives makes no difference. Where
+// there is no place left near that of a wish, it shares a number: then these must come in one order.
+type begun [4096]struct {
+	wish wish
+	n    uint32 // 0: the place is free
+}
 
 // A wish tells what a receive wants: its source, its context and its tag.
 type wish uint32
@@ -94,8 +97,23 @@ func (o *op) wish() wish {
 	return wish(x * 0xc4ceb9fe1a85ec53 >> 33) // it is positive as a Rank
 }
 
-// of is where the receives that want w are counted.
-func (n *begun) of(w wish) *uint32 { return &n[int(w>>(31-12))%len(n)] }
+// of is where the receives that want w are counted. Who takes it counts one.
+func (n *begun) of(w wish) *uint32 {
+	at := int(w >> (31 - 12))
+	for i := range begunNear {
+		x := &n[(at+i)%len(n)]
+		if x.n == 0 {
+			x.wish = w
+		}
+		if x.wish == w {
+			return &x.n
+		}
+	}
+	return &n[at%len(n)].n
+}
+
+// begunNear is in how many places in a row a wish may be.
+const begunNear = 16
 
 // ahead tells whether the receive of that number, which wants w, has yet to begin.
 func (n *begun) ahead(w wish, number uint32) bool { return int32(number-*n.of(w)) > 0 }

@@ -213,6 +213,46 @@ func TestACancelledReceiveIsKnownByWhatItWants(t *testing.T) {
 	require.Empty(t, live(again, other, cancelled))
 }
 
+// Two wishes that are counted at one place are numbered apart all the same, whichever comes first, also after a snapshot.
+func TestWishesOfOnePlaceAreNumberedApart(t *testing.T) {
+	one, other := engine.Match{Context: 2, Peer: 0, Tag: 110}, engine.Match{Context: 2, Peer: 6, Tag: 0}
+	const place = 31 - 12
+	require.Equal(t, engine.WishOf(one)>>place, engine.WishOf(other)>>place)
+	var recorded []engine.Choice
+	live := func(c *engine.Capsule, again []engine.Choice, order ...engine.Match) *engine.Capsule {
+		recorded = nil
+		w := newWorld(t, engine.Config{Keep: true, Replay: true}, 7, 0)
+		b, r := w.boxes[0], engine.Recording{Record: func(c engine.Choice) { recorded = append(recorded, c) }, Again: again}
+		if c != nil {
+			var err error
+			b, err = w.engines[1].Adopt(c, topology.Epoch(2), &r)
+			require.NoError(t, err)
+		} else {
+			b.Record(r)
+		}
+		for _, m := range order {
+			q := b.Irecv(m, nil)
+			b.Cancel(q)
+			_, err := q.Wait(t.Context(), recv)
+			require.ErrorIs(t, err, engine.ErrCancelled)
+		}
+		require.False(t, b.Replaying())
+		written, _, err := b.Capture()
+		require.NoError(t, err)
+		c, err = engine.ParseCapsule(written)
+		require.NoError(t, err)
+		return c
+	}
+	live(nil, nil, one, other, other)
+	again := recorded
+	c := live(nil, again, other, one, other)
+	require.Empty(t, recorded, "all that was chosen was known")
+	live(c, nil, other, one)
+	again = recorded
+	live(c, again, one, other)
+	require.Empty(t, recorded, "all that was chosen was known")
+}
+
 // A receive whose ctx ends, and that had its message in the earlier life, waits for it: otherwise there would be one more.
 // What that life has not come to yet is as ever; and so is all, where the rank does less than it did.
 func TestAReceiveThatHadItsMessageWaitsForIt(t *testing.T) {
