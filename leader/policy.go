@@ -308,6 +308,9 @@ func (m *Machine) relocated(in PlanEnded, u *underWay, s Relocate) {
 	m.world = next
 	if from := m.process(s.From); from != nil {
 		from.ranks = slices.DeleteFunc(from.ranks, func(o topology.Rank) bool { return o == s.Rank })
+		if s.Again && len(from.ranks) == 0 { // it is out of the job: that it ends is no news
+			m.dropProcess(from)
+		}
 	}
 	if r.dead == nil {
 		m.hosts[s.From.Host].ranks--

@@ -291,6 +291,9 @@ func (m *Machine) remedy(t Trouble) {
 	rec := m.record()
 	for _, f := range t.Falls {
 		text := fmt.Sprintf("%v: %s of %s", f.Link, rate(f.Seen), rate(f.Promised))
+		if f.Promised <= 0 {
+			text = fmt.Sprintf("%v: %s, and nothing is promised yet", f.Link, rate(f.Seen))
+		}
 		if b := m.breaches[f.Link]; b.text != "" {
 			text += ", " + b.text
 		}

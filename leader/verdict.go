@@ -99,7 +99,10 @@ func Judge(s Suspect, falls []Fall, readings map[string]HostReading, usual map[s
 		hosts = []string{s.Link.From, s.Link.To}
 	}
 	fell := fmt.Sprintf("%d of its links deliver %.0f %% of what they promised", len(falls), 100*left(falls))
-	if s.Host == "" {
+	switch {
+	case len(falls) > 0 && most <= 0:
+		fell = "nothing gets through, and what would is not known yet"
+	case s.Host == "":
 		fell = fmt.Sprintf("it delivers %.0f %% of what it promised", 100*left(falls))
 	}
 	for _, h := range hosts {

@@ -55,7 +55,7 @@ func (a *Agent) record(e ledger.Entry) {
 	n, err := p.Write(e)
 	switch {
 	case err != nil:
-		panic(fmt.Sprintf("agent: a decision that cannot be: %v: %s", err, e.Append(nil)))
+		panic(fmt.Sprintf("agent: a decision that cannot be: %v: %v", err, e))
 	case p.queue == nil:
 		p.Agreed(n)
 	default:

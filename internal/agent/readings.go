@@ -362,18 +362,23 @@ func (a *Agent) emitBreach(l leader.Link, b sensors.Breach, ended bool) {
 // fineEnough of what was promised shows that a link is well.
 const fineEnough = 0.7
 
-// sendersKnown tells the policy what ranks send lately.
+// sendersKnown tells the policy what ranks send lately. What processes send each other is known, and not which of their
+// ranks do: it is shared out among all of them, each with one of the other process, or with as many as there are more.
 func (a *Agent) sendersKnown() {
 	to := map[int][]leader.Flow{}
 	for pair, f := range a.policy.flows {
-		p, q := a.processes[pair[0]], a.processes[pair[1]]
-		if len(p.ranks) > 0 && len(q.ranks) > 0 {
-			to[p.ranks[0]] = append(to[p.ranks[0]], leader.Flow{To: topology.Rank(q.ranks[0]), Rate: f.rate,
-				Bytes: float64(f.bytes), Slots: f.slots, Limited: 2*f.idle > f.busy})
-			f.bytes, f.slots, f.busy, f.idle = 0, sensors.Slots{}, 0, 0
-		} else {
+		p, q := a.processes[pair[0]].ranks, a.processes[pair[1]].ranks
+		if len(p) == 0 || len(q) == 0 {
 			delete(a.policy.flows, pair)
+			continue
 		}
+		n := max(len(p), len(q))
+		for i := range n {
+			from := p[i%len(p)]
+			to[from] = append(to[from], leader.Flow{To: topology.Rank(q[i%len(q)]), Rate: f.rate / float64(n),
+				Bytes: float64(f.bytes) / float64(n), Slots: f.slots, Limited: 2*f.idle > f.busy})
+		}
+		f.bytes, f.slots, f.busy, f.idle = 0, sensors.Slots{}, 0, 0
 	}
 	for rank, all := range to {
 		slices.SortFunc(all, func(x, y leader.Flow) int { return int(x.To - y.To) })

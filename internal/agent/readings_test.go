@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/path"
 	"github.com/mpiv/mpiv/topology"
@@ -56,5 +57,19 @@ func TestCopiesShareTheLink(t *testing.T) {
 			got := g.reading(begin, link)
 			require.Equal(t, sensors.Reading{At: begin, Link: link, Size: c.size, Bytes: c.bytes, Over: r.Over, Busy: r.Over, Limited: c.limited, Standing: c.limited}, got)
 		})
+	}
+}
+
+// What a process of several ranks sends is that of all of them: each is known to use the links that its process does.
+func TestAllRanksOfAProcessAreSenders(t *testing.T) {
+	x, y := topology.Place{Host: "X"}, topology.Place{Host: "Y"}
+	a := &Agent{processes: []*process{{index: 0, ranks: []int{0, 1, 2}}, {index: 1, ranks: []int{3, 4}}}}
+	a.policy = &policy{
+		machine: leader.New(leader.Config{}, topology.New([]topology.Place{x, x, x, y, y})),
+		flows:   map[[2]int]*flow{{0, 1}: {rate: 3e6, bytes: 600}},
+	}
+	a.sendersKnown()
+	for rank, others := range [][]topology.Rank{{3}, {4}, {3}, {0, 2}, {1}} {
+		require.Equal(t, others, a.policy.machine.Group(topology.Rank(rank)), "rank %d", rank)
 	}
 }
