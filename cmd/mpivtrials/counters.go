@@ -201,17 +201,17 @@ func carriedEachWay(rs []reading, name string, from, to time.Time) (in, out floa
 	return float64(b.in - a.in), float64(b.out - a.out), last.at.Sub(first.at)
 }
 
-// settled is when, from a time on, most of a host's traffic went over network for a
-// whole window, and that was at least so many bytes: the end of that window. It is
+// settled is when, from a time on, most of a host's traffic went over the SAN for a
+// whole backWindow, and that was at least so many bytes: the end of that window. It is
 // zero if that never was.
-func settled(rs []reading, network, other string, from time.Time, window time.Duration, least float64) time.Time {
+func settled(rs []reading, from time.Time, least float64) time.Time {
 	for i, r := range rs {
-		start := r.at.Add(-window)
+		start := r.at.Add(-backWindow)
 		if start.Before(from) {
 			continue
 		}
 		in := rs[:i+1]
-		if n := carried(in, network, start, r.at); n >= least && n > carried(in, other, start, r.at) {
+		if n := carried(in, "san", start, r.at); n >= least && n > carried(in, "lan", start, r.at) {
 			return r.at
 		}
 	}

@@ -157,7 +157,7 @@ func failover(ctx context.Context, d *desk) error {
 // loseSAN is one round: the pair is on the SAN, loses it, and gets it back.
 func loseSAN(ctx context.Context, j *job, m *meter, f fault) (o outage, err error) {
 	o.kind = f.kind
-	if back, err := awaitSAN(ctx, j, m, time.Now(), failoverBack); err != nil || back < 0 {
+	if back, err := awaitSAN(ctx, j, m, time.Now()); err != nil || back < 0 {
 		return o, errors.Join(err, errors.New("the pair did not use the SAN to begin with"))
 	}
 	if err := j.sleep(ctx, failoverRest+rand.N(300*time.Millisecond)); err != nil {
@@ -174,14 +174,14 @@ func loseSAN(ctx context.Context, j *job, m *meter, f fault) (o outage, err erro
 		return o, err
 	}
 	o.heal = time.Now()
-	o.back, err = awaitSAN(ctx, j, m, o.heal, failoverBack)
+	o.back, err = awaitSAN(ctx, j, m, o.heal)
 	return o, err
 }
 
 // awaitSAN waits until most traffic goes over the SAN and returns how long that took;
 // below zero if it did not come to that in time.
-func awaitSAN(ctx context.Context, j *job, m *meter, from time.Time, patience time.Duration) (time.Duration, error) {
-	for time.Since(from) < patience {
+func awaitSAN(ctx context.Context, j *job, m *meter, from time.Time) (time.Duration, error) {
+	for time.Since(from) < failoverBack {
 		rs, err := m.all()
 		if err != nil {
 			return 0, err
@@ -190,7 +190,7 @@ func awaitSAN(ctx context.Context, j *job, m *meter, from time.Time, patience ti
 		if t := time.Now().Add(-4 * backWindow); t.After(from) {
 			recent = t
 		}
-		if at := settled(since(rs, recent), "san", "lan", from, backWindow, backBytes); !at.IsZero() {
+		if at := settled(since(rs, recent), from, backBytes); !at.IsZero() {
 			return at.Sub(from), nil
 		}
 		if err := j.sleep(ctx, 10*time.Millisecond); err != nil {

@@ -39,7 +39,7 @@ func halfOpen(ctx context.Context, a *attacker) {
 		open[i].fd = -1
 	}
 	mute := 0 // those before it have spoken, or are gone
-	a.paced(ctx, floodRate, func(n int) {
+	a.paced(ctx, func(n int) {
 		// Answers take a while: those of two beats ago are looked at.
 		const answerAfter = 40
 		for mute = max(mute, n-openMost); mute < n-answerAfter; mute++ {

@@ -170,9 +170,9 @@ func TestSettled(t *testing.T) {
 	rs := meterOf(
 		n(90, 90, 90, 90, 90, 90, 10, 0, 0, 0, 0, 0),
 		n(0, 0, 3, 0, 0, 0, 90, 90, 90, 90, 90, 90))
-	require.Equal(t, at(90), settled(rs, "san", "lan", at(0), 50*time.Millisecond, 1<<20))
-	require.Zero(t, settled(rs, "san", "lan", at(0), 50*time.Millisecond, 100<<20), "that little is no traffic")
-	require.Zero(t, settled(rs, "san", "lan", at(80), 50*time.Millisecond, 1<<20), "a whole window must have passed")
+	require.Equal(t, at(90), settled(rs, at(0), 1<<20))
+	require.Zero(t, settled(rs, at(0), 100<<20), "that little is no traffic")
+	require.Zero(t, settled(rs, at(80), 1<<20), "a whole window must have passed")
 	require.InDelta(t, 100_000, carried(rs, "lan", at(60), at(200)), 1)
 }
 

@@ -43,7 +43,7 @@ var m6Delays = []time.Duration{8 * ms, 2 * ms, 20 * ms}
 // m6 kills mpivrun, has a rank moved, and kills the agent that leads, or its whole host, in the middle of that. The move must end
 // or be undone, and the job must be found by mpivrun attach and end with the output of an undisturbed run.
 func m6(ctx context.Context, d *desk) error {
-	want, err := d.expected(ctx, 4, d.steady(0))
+	want, err := d.expected(ctx, d.steady(0))
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (d *desk) behead(ctx context.Context, way beheading, delay time.Duration, w
 	if before == nil {
 		return r, errors.New("no agent tells how the job stands")
 	}
-	from := homeOf(before.Processes, m6Moves)
+	from := homeOf(before.Processes)
 	h.first.kill()
 	again, err := h.attach(ctx, m6Watches)
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *reign) look(ans agent.Answer, zero time.Time, from int) {
 	if r.goesOn == never {
 		return
 	}
-	switch to := homeOf(now.Processes, m6Moves); {
+	switch to := homeOf(now.Processes); {
 	case to == from:
 		r.move = moveUndone
 	case to >= 0:

@@ -49,8 +49,8 @@ var silencings = []silencing{
 }
 
 // expected is what a program prints that runs in peace, on this machine.
-func (d *desk) expected(ctx context.Context, ranks int, program []string) (string, error) {
-	s, err := startSurvivor(ctx, filepath.Join(d.bin, "mpivrun"), append([]string{"-n", fmt.Sprint(ranks), "--oversubscribe"}, program...)...)
+func (d *desk) expected(ctx context.Context, program []string) (string, error) {
+	s, err := startSurvivor(ctx, filepath.Join(d.bin, "mpivrun"), append([]string{"-n", fmt.Sprint(surviveRanks), "--oversubscribe"}, program...)...)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func (d *desk) expected(ctx context.Context, ranks int, program []string) (strin
 // m7 silences a host, or a process, in several ways: its rank must go on elsewhere, and what comes back
 // must be refused.
 func m7(ctx context.Context, d *desk) error {
-	want, err := d.expected(ctx, 4, d.steady(0))
+	want, err := d.expected(ctx, d.steady(0))
 	if err != nil {
 		return err
 	}

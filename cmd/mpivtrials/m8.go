@@ -36,7 +36,7 @@ func m8(ctx context.Context, d *desk) error {
 		return err
 	}
 	d.part = "-hosts"
-	want, err := d.expected(ctx, 4, d.steady(0))
+	want, err := d.expected(ctx, d.steady(0))
 	if err != nil {
 		return err
 	}

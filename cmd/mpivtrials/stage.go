@@ -169,11 +169,11 @@ func (s *survivor) ran() (began, ended time.Time, ok bool) {
 	return began, ended, !began.IsZero() && !ended.IsZero()
 }
 
-// homeOf is the process that has a rank; -1: none has, or two have.
-func homeOf(all []events.Process, rank int) int {
+// homeOf is the process that has the rank of m6; -1: none has, or two have.
+func homeOf(all []events.Process) int {
 	home := -1
 	for i, p := range all {
-		if slices.Contains(p.Ranks, rank) && p.Phase != events.PhaseExited {
+		if slices.Contains(p.Ranks, m6Moves) && p.Phase != events.PhaseExited {
 			if home >= 0 {
 				return -1
 			}

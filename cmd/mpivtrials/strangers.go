@@ -185,14 +185,14 @@ func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, m *meter, h *heard
 	}
 	during := func(p *phase, f func() error) (span, error) {
 		begun := time.Now()
-		was, err := usage(l, "X")
+		was, err := usage(l)
 		if err != nil {
 			return span{}, err
 		}
 		if err := f(); err != nil {
 			return span{}, err
 		}
-		is, err := usage(l, "X")
+		is, err := usage(l)
 		if err != nil {
 			return span{}, err
 		}
@@ -221,7 +221,7 @@ func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, m *meter, h *heard
 	if err := j.sleep(ctx, restFor); err != nil {
 		return s, at, err
 	}
-	if s.held, err = usage(l, "X"); err != nil {
+	if s.held, err = usage(l); err != nil {
 		return s, at, err
 	}
 	at, err = during(&s.during, func() error {
@@ -239,7 +239,7 @@ func (d *desk) round(ctx context.Context, l *lab.Lab, j *job, m *meter, h *heard
 	if err := j.sleep(ctx, afterFor-time.Second); err != nil {
 		return s, at, err
 	}
-	s.after, err = usage(l, "X")
+	s.after, err = usage(l)
 	return s, at, err
 }
 
@@ -268,7 +268,7 @@ func (s *spoils) watch(ctx context.Context, l *lab.Lab) error {
 			return nil
 		case <-tick.C:
 		}
-		u, err := usage(l, "X")
+		u, err := usage(l)
 		if err != nil {
 			return err
 		}

@@ -187,7 +187,7 @@ func (w *disturber) run(ctx context.Context, want []byte) error {
 	err = s.await(ctx, patience, s.runningLocked)
 	for err == nil && w.left > 0 {
 		var ks []kill
-		a := draw(w.rand, surviveRanks, w.chances)
+		a := draw(w.rand, w.chances)
 		if err = s.pause(ctx, a.after); err == nil {
 			ks, err = w.do(ctx, s, f.turn(a), &others)
 		}

@@ -87,7 +87,7 @@ type act struct {
 
 // draw draws the next act. It depends on the random source alone, so that a seed
 // names a sequence.
-func draw(r *rand.Rand, ranks int, from []chance) act {
+func draw(r *rand.Rand, from []chance) act {
 	all := 0
 	for _, d := range from {
 		all += d.weight
@@ -100,8 +100,8 @@ func draw(r *rand.Rand, ranks int, from []chance) act {
 			break
 		}
 	}
-	a.ranks[0] = r.IntN(ranks)
-	a.ranks[1] = (a.ranks[0] + 1 + r.IntN(ranks-1)) % ranks
+	a.ranks[0] = r.IntN(surviveRanks)
+	a.ranks[1] = (a.ranks[0] + 1 + r.IntN(surviveRanks-1)) % surviveRanks
 	a.delay = time.Duration(r.Int64N(int64(longestDelay)))
 	a.lasts = longestStop/10 + time.Duration(r.Int64N(int64(longestStop-longestStop/10)))
 	a.blink = longestBlink/10 + time.Duration(r.Int64N(int64(longestBlink-longestBlink/10)))

@@ -16,8 +16,8 @@ func TestASeedNamesWhatIsDone(t *testing.T) {
 	a, b := rand.New(rand.NewPCG(7, 0)), rand.New(rand.NewPCG(7, 0))
 	done := map[deed]bool{}
 	for range 500 {
-		x := draw(a, 4, labDeeds(true))
-		require.Equal(t, x, draw(b, 4, labDeeds(true)))
+		x := draw(a, labDeeds(true))
+		require.Equal(t, x, draw(b, labDeeds(true)))
 		require.NotEqual(t, x.ranks[0], x.ranks[1])
 		done[x.deed] = true
 	}

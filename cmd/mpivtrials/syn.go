@@ -65,7 +65,7 @@ func synFlood(ctx context.Context, a *attacker) {
 		return
 	}
 	defer unix.Close(fd)
-	a.paced(ctx, floodRate, func(n int) {
+	a.paced(ctx, func(n int) {
 		to := targets[n%len(targets)]
 		nobody := own.As4()
 		nobody[3] = byte(100 + rand.IntN(150))

@@ -234,7 +234,7 @@ func (c *certified) Certificate() *x509.Certificate { return c.cert }
 
 // certify gives connections the certificates of who is on their other end, but as
 // swap says.
-func certify(process int, swap map[int]int) func(ep transport.Endpoint) transport.Endpoint {
+func certify(swap map[int]int) func(ep transport.Endpoint) transport.Endpoint {
 	return func(ep transport.Endpoint) transport.Endpoint {
 		return &wrapped{ep, func(c transport.Conn) transport.Conn {
 			peer := int(c.Peer()[len(c.Peer())-1] - '0')
@@ -281,7 +281,7 @@ func TestWhoIsNotWhoItSaysIsRefused(t *testing.T) {
 					if p != 0 {
 						swap = nil
 					}
-					s := nets.site(t, p, certify(p, swap))
+					s := nets.site(t, p, certify(swap))
 					s.authenticate, s.patience = authenticate, 200*time.Millisecond
 					if p == 0 {
 						s.log = slog.NewTextHandler(&log, nil)

@@ -87,7 +87,7 @@ func stranger(t *testing.T, from string, to lobby) net.Conn {
 func TestTheKernelDropsInitialsOfWhoHasSpentTheBudget(t *testing.T) {
 	for _, c := range []struct{ name, network, ip string }{{"IPv4", "udp4", "127.0.0.1"}, {"IPv4 at a socket of IPv6", "udp", "::"}} {
 		t.Run(c.name, func(t *testing.T) {
-			transporttest.OwnNetwork(t, "10.9.8.7")
+			transporttest.OwnNetwork(t)
 			l := guarded(t, c.network, c.ip)
 			bad, local := stranger(t, "10.9.8.7", l), stranger(t, "127.0.0.1", l)
 			start := time.Now()
@@ -115,7 +115,7 @@ func TestTheKernelDropsInitialsOfWhoHasSpentTheBudget(t *testing.T) {
 }
 
 func TestWhoIsShutOutIsSoOfEverySocket(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	one, later := guarded(t, "udp4", "127.0.0.1"), guarded(t, "udp4", "127.0.0.1")
 	gone := guarded(t, "udp4", "127.0.0.1")
 	require.NoError(t, one.Watch(gone.UDPConn))

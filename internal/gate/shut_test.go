@@ -15,7 +15,7 @@ import (
 )
 
 func TestTheKernelDropsWhoHasSpentTheBudget(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	h := open(t, Options{})
 	from := func(ip string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: 200 * time.Millisecond, FallbackDelay: -1}

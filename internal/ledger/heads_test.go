@@ -195,7 +195,7 @@ func (w *world) agree(h *acting) {
 	}
 	e := h.pending[0]
 	h.pending = h.pending[1:]
-	require.NoError(w.t, w.agreed.Apply(e), "seed %d: %s", w.seed, e.Append(nil))
+	require.NoError(w.t, w.agreed.Apply(e), "seed %d: %v", w.seed, e)
 	h.pen.Agreed(h.pen.written - uint64(len(h.pending)))
 }
 

@@ -247,7 +247,7 @@ func (r *replicated) Apply(l *raft.Log) any {
 	var errs []error
 	for _, e := range b.Entries {
 		if err := r.state.Apply(e); err != nil {
-			errs = append(errs, fmt.Errorf("%w: %s", err, e.Append(nil)))
+			errs = append(errs, fmt.Errorf("%w: %v", err, e))
 		}
 	}
 	return errors.Join(errs...)

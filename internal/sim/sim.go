@@ -217,7 +217,7 @@ func (s *job) step() error {
 	case 0, 1, 2:
 		s.send(r)
 	case 3, 4:
-		return s.post(r)
+		s.post(r)
 	case 5, 6:
 		return s.testReceive(r)
 	case 7:
@@ -235,25 +235,25 @@ func (s *job) step() error {
 			s.tally.Cuts++
 		}
 	default:
-		return s.connect()
+		s.connect()
 	}
 	return nil
 }
 
 // connect takes one step of making a connection.
-func (s *job) connect() error {
+func (s *job) connect() {
 	if n := len(s.greets); n > 0 && s.rng.IntN(2) == 0 {
 		i := s.rng.IntN(n)
 		if done, _ := s.greets[i].Poll(); done {
 			s.greets = append(s.greets[:i], s.greets[i+1:]...)
 		}
-		return nil
+		return
 	}
 	if s.rng.IntN(40) == 0 && !s.quiet {
 		s.change()
 	}
 	if len(s.dials) == 0 {
-		return nil
+		return
 	}
 	i := s.rng.IntN(len(s.dials))
 	d := s.dials[i]
@@ -262,7 +262,7 @@ func (s *job) connect() error {
 		generation, ok := e.Dial(d.to, d.over)
 		if !ok {
 			s.drop(i)
-			return nil
+			return
 		}
 		for _, o := range s.dials {
 			if o.conn != nil && o.from == d.to && o.to == d.from {
@@ -274,11 +274,11 @@ func (s *job) connect() error {
 		d.greet.Expect(d.to)
 		d.greet.Take(generation) // if it is cut already, Poll says so
 		s.greets = append(s.greets, s.engines[d.to].Greet(there, false))
-		return nil
+		return
 	}
 	done, err := d.greet.Poll()
 	if !done {
-		return nil
+		return
 	}
 	if err == nil {
 		s.tally.Connections++
@@ -291,7 +291,6 @@ func (s *job) connect() error {
 	} else {
 		d.conn, d.greet, d.over = nil, nil, 0 // and again
 	}
-	return nil
 }
 
 // change begins to replace a connection that is well, as one does for a better
@@ -338,9 +337,9 @@ func content(from, to topology.Rank, n, size int) []byte {
 }
 
 // post posts a receive, or takes a message that a probe finds.
-func (s *job) post(r *rank) error {
+func (s *job) post(r *rank) {
 	if len(r.receives) >= r.left() || len(r.receives) > 4 {
-		return nil
+		return
 	}
 	m := engine.Match{Peer: engine.AnySource, Tag: engine.AnyTag}
 	r.posted++
@@ -350,11 +349,10 @@ func (s *job) post(r *rank) error {
 			s.tally.Probes++
 			recv, _ := msg.Irecv(buf)
 			r.receives = append(r.receives, open{r: recv, buf: buf, order: r.posted, cancelled: true})
-			return nil
+			return
 		}
 	}
 	r.receives = append(r.receives, open{r: r.box.Irecv(m, buf), buf: buf, order: r.posted})
-	return nil
 }
 
 func (s *job) testReceive(r *rank) error {

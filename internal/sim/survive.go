@@ -381,7 +381,7 @@ func (s *survival) step() error {
 			n.tell(e)
 		}
 	case 11:
-		return s.fault()
+		s.fault()
 	case 12:
 		w := s.ranks[s.rng.IntN(len(s.ranks))]
 		if w.draft != nil && w.box != nil && s.rng.IntN(4) == 0 { // sometime, as its receivers are saved meanwhile
@@ -400,7 +400,7 @@ func (s *survival) step() error {
 			s.tally.Covered++
 		}
 	default:
-		return s.connect()
+		s.connect()
 	}
 	return nil
 }
@@ -454,24 +454,24 @@ func (s *survival) spare() int {
 // enough tells whether few processes are left, so that there must be no more faults.
 func (s *survival) enough() bool { return s.quiet || s.spare() < 0 || s.spare() > lives-len(s.ranks)-4 }
 
-func (s *survival) fault() error {
+func (s *survival) fault() {
 	if s.enough() || s.rng.IntN(20) != 0 {
-		return nil
+		return
 	}
 	if !s.shared && s.rng.IntN(2) == 0 {
 		if s.network.Cut(s.rng.IntN) {
 			s.tally.Cuts++
 		}
-		return nil
+		return
 	}
 	if s.level < Crashes || s.rng.IntN(3) > 0 {
-		return nil
+		return
 	}
 	if s.hosts != nil && s.rng.IntN(2) == 0 {
 		if lives-s.spare() > 2*len(s.ranks)+4 {
 			s.lose(s.hosts[s.rng.IntN(len(s.hosts))])
 		}
-		return nil
+		return
 	}
 	dead := 0
 	for range 1 + s.rng.IntN(2) {
@@ -485,7 +485,6 @@ func (s *survival) fault() error {
 	if dead > 1 {
 		s.tally.Together++
 	}
-	return nil
 }
 
 // kill ends the process of a rank.
@@ -568,7 +567,7 @@ func (s *survival) nothing(epoch topology.Epoch) {
 }
 
 // connect takes one step of making a connection.
-func (s *survival) connect() error {
+func (s *survival) connect() {
 	if n := len(s.greets); n > 0 && s.rng.IntN(2) == 0 {
 		i := s.rng.IntN(n)
 		g := s.greets[i]
@@ -577,29 +576,29 @@ func (s *survival) connect() error {
 		} else if done, _ := g.greet.Poll(); done {
 			s.greets = append(s.greets[:i], s.greets[i+1:]...)
 		}
-		return nil
+		return
 	}
 	if len(s.dials) == 0 {
-		return nil
+		return
 	}
 	i := s.rng.IntN(len(s.dials))
 	d := s.dials[i]
 	e := s.engines[d.from]
 	if e == nil {
 		s.dials = append(s.dials[:i], s.dials[i+1:]...)
-		return nil
+		return
 	}
 	if d.greet == nil {
 		if s.engines[d.to] == nil {
 			if _, ok := e.Dial(d.to, 0); !ok {
 				s.dials = append(s.dials[:i], s.dials[i+1:]...)
 			}
-			return nil // and again
+			return // and again
 		}
 		generation, ok := e.Dial(d.to, 0)
 		if !ok {
 			s.dials = append(s.dials[:i], s.dials[i+1:]...)
-			return nil
+			return
 		}
 		d.with = generation
 		if s.shared {
@@ -614,16 +613,15 @@ func (s *survival) connect() error {
 			s.greets = append(s.greets, accepted{d.to, s.engines[d.to].Greet(there, false)})
 		}
 		d.greet.Take(generation) // if it is cut already, Poll says so
-		return nil
+		return
 	}
 	done, err := d.greet.Poll()
 	if !done {
-		return nil
+		return
 	}
 	if e.EndDial(d.to, d.with) || err == nil {
 		s.dials = append(s.dials[:i], s.dials[i+1:]...)
 	} else {
 		d.greet = nil // and again
 	}
-	return nil
 }

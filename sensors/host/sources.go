@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,7 +166,7 @@ func cpuGroups(root fs.FS, groups []byte) (dirs []string, err error) {
 			continue
 		}
 		unified := parts[0] == "0" && parts[1] == ""
-		if !unified && !hasWord(parts[1], "cpu") {
+		if !unified && !slices.Contains(strings.Split(parts[1], ","), "cpu") {
 			continue
 		}
 		top, base := cpuMount(mounts, unified)
@@ -201,18 +202,9 @@ func cpuMount(mounts []byte, unified bool) (top, base string) {
 		if !ok || len(at) < 5 || len(what) < 3 {
 			continue
 		}
-		if unified && what[0] == "cgroup2" || !unified && what[0] == "cgroup" && hasWord(what[2], "cpu") {
+		if unified && what[0] == "cgroup2" || !unified && what[0] == "cgroup" && slices.Contains(strings.Split(what[2], ","), "cpu") {
 			return at[4], at[3]
 		}
 	}
 	return "", ""
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
 }

@@ -119,7 +119,7 @@ func TestWhoIsSilentKeepsNobodyOut(t *testing.T) {
 }
 
 // manyStreams opens up to 200 streams that say too little; what e had at most.
-func manyStreams(t *testing.T, e *libp2p.Endpoint, open func() (network.Stream, error), say string) (most int) {
+func manyStreams(e *libp2p.Endpoint, open func() (network.Stream, error), say string) (most int) {
 	for range 200 {
 		s, err := open()
 		if err != nil {
@@ -141,7 +141,7 @@ func TestAStrangerHasFewStreams(t *testing.T) {
 	t.Run("of this protocol", func(t *testing.T) {
 		e := listen(t, libp2p.Options{Patience: time.Minute})
 		h, id := knock(t, e)
-		most := manyStreams(t, e, func() (network.Stream, error) { return h.NewStream(t.Context(), id, "/mpiv/1") }, "mpiv")
+		most := manyStreams(e, func() (network.Stream, error) { return h.NewStream(t.Context(), id, "/mpiv/1") }, "mpiv")
 		require.LessOrEqual(t, most, 20, "with those that are ours")
 		require.NotZero(t, e.Strangers())
 		eventually(t, "the stranger to be cut off", func() bool { return h.Network().Connectedness(id) == network.NotConnected })
@@ -149,7 +149,7 @@ func TestAStrangerHasFewStreams(t *testing.T) {
 	t.Run("of none", func(t *testing.T) {
 		e := listen(t, libp2p.Options{Patience: time.Minute})
 		h, id := knock(t, e)
-		most := manyStreams(t, e, func() (network.Stream, error) { return h.Network().NewStream(t.Context(), id) }, "\x13")
+		most := manyStreams(e, func() (network.Stream, error) { return h.Network().NewStream(t.Context(), id) }, "\x13")
 		require.LessOrEqual(t, most, 20, "with those that are ours")
 	})
 }

@@ -69,7 +69,7 @@ func askingAll(t *testing.T) *quic.Endpoint {
 }
 
 func TestAStrangerIsShutOutForASecond(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	e := askingAll(t)
 	f := newFlood(t, "10.9.8.7", e)
 	start, n := time.Now(), 0
@@ -82,7 +82,7 @@ func TestAStrangerIsShutOutForASecond(t *testing.T) {
 }
 
 func TestMembersAreNeverShutOut(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	for name, join := range map[string]func(e *quic.Endpoint){
 		"it was expected": func(e *quic.Endpoint) {
 			e.Expect([]transport.Addr{"quic:h:1", "tcp:10.9.8.6:1", "quic:10.9.8.7:1"})
@@ -111,7 +111,7 @@ func TestMembersAreNeverShutOut(t *testing.T) {
 
 // A token that one datagram has won is not a way around the budget.
 func TestWhoReceivesAtHisAddressHasABudgetToo(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	e := askingAll(t)
 	f := newFlood(t, "10.9.8.7", e)
 	require.NoError(t, f.begin())
@@ -134,7 +134,7 @@ func TestWhoReceivesAtHisAddressHasABudgetToo(t *testing.T) {
 }
 
 func TestAConnectionMovesToWhereAStrangerFloods(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	x, y := listen(t, quic.Options{}), listen(t, quic.Options{})
 	near, err := x.Dial(t.Context(), y.Addr())
 	require.NoError(t, err)

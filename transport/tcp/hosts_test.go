@@ -74,7 +74,7 @@ func TestWhereDialedConnectionsLeaveFrom(t *testing.T) {
 }
 
 func TestBothLanesLeaveFromTheirNetwork(t *testing.T) {
-	transporttest.OwnNetwork(t, "10.9.8.7")
+	transporttest.OwnNetwork(t)
 	member := members(t)
 	// Left to itself, a socket would leave for 127.0.0.1 from there.
 	x := listenHere(t, Options{Listen: "10.9.8.7:0", TLS: member()})

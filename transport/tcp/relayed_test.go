@@ -26,7 +26,7 @@ func TestAnotherHostsLoopbackIsAnotherAddress(t *testing.T) {
 	there := make(chan *Endpoint, 1)
 	go func() { // the other host
 		defer close(there)
-		transporttest.OwnNetwork(t, "10.9.8.7")
+		transporttest.OwnNetwork(t)
 		y, err := Listen(t.Context(), Options{Secret: secret, Listen: rogue.Addr().String(), Patience: time.Second})
 		if err != nil {
 			return
