@@ -5,7 +5,7 @@
 GO ?= go
 staticcheck = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo setup-all test check race race-build ofi sim sim-night fuzz soak huge misuses bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials experiments experiments-short clean
+.PHONY: build demo setup-all test check race race-build ofi sim sim-night fuzz soak huge misuses bench profile bench-peers bench-hosts bench-launch bench-compress bench-survive trials kills experiments experiments-short clean
 
 build: ## all commands and examples, in bin/
 	$(GO) build -o bin/ ./cmd/... ./examples/...

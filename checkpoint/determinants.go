@@ -221,6 +221,22 @@ func (d *Determinants) Len() uint64 {
 // damaged, or could not be mapped.
 func (d *Determinants) Err() error { return d.err }
 
+// Whole is [ErrCorrupt] if a record is there behind one that is not. They are written in their order, so no
+// process that ended, whenever, has left that: the file was damaged.
+func (d *Determinants) Whole() error {
+	end := d.Len()
+	for i := end + 1; i < d.first+d.mask+1; i++ {
+		if _, later := d.At(i); !later {
+			continue
+		}
+		if _, now := d.At(end); now { // somebody appends
+			return nil
+		}
+		return fmt.Errorf("record %d of %s: %w", end, d.f.Name(), ErrCorrupt)
+	}
+	return nil
+}
+
 // Truncate forgets those before number before: a snapshot covers them. Their
 // space is used again. The errors are those of Append.
 func (d *Determinants) Truncate(before uint64) error {

@@ -115,6 +115,21 @@ func TestADamagedRecordEndsTheList(t *testing.T) {
 	}
 }
 
+// What is behind a damaged record would be lost in silence.
+func TestADamagedRecordIsTold(t *testing.T) {
+	d, path := newDeterminants(t)
+	require.NoError(t, d.Whole())
+	for i := range 10 {
+		require.NoError(t, d.Append(Determinant{Seq: uint64(i)}))
+	}
+	require.NoError(t, d.Whole())
+	require.NoError(t, openDeterminants(t, path).Whole())
+	damage(t, path, pageLen+9*int64(recordLen))
+	require.NoError(t, openDeterminants(t, path).Whole(), "the last may be one that a kill has torn")
+	damage(t, path, pageLen+4*int64(recordLen))
+	require.ErrorIs(t, openDeterminants(t, path).Whole(), ErrCorrupt)
+}
+
 func TestADamagedHeaderIsAnError(t *testing.T) {
 	for _, at := range []int64{0, ringWord, ringWord + 2, ringWord + 7, firstWord, firstWord + 2, firstWord + 6} {
 		d, path := newDeterminants(t)

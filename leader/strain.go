@@ -275,6 +275,9 @@ func (m *Machine) release() {
 		if h.joined {
 			rec := m.record(fmt.Sprintf("quarantine %d of host %s is over: %s", h.quarantine.strikes, name, h.quarantine.why))
 			rec.Chosen, rec.Why = "release", "ranks may move there again"
+			if h.cordoned || h.draining != nil {
+				rec.Why = "ranks may move there again once it is uncordoned"
+			}
 			m.tell(rec)
 		}
 		return true

@@ -111,6 +111,9 @@ func (d *decoder) target() (target, []byte) {
 	return d.targets[d.nextTarget-1], d.segments[d.nextTarget]
 }
 
+// apart tells whether n bytes that come next are a segment.
+func (d *decoder) apart(n uint64) bool { return apart(n, d.nextDynamic-len(d.targets)-1) }
+
 // dynamic is the next segment that was met on the way.
 func (d *decoder) dynamic(length int64) []byte {
 	if d.nextDynamic >= len(d.segments) || int64(len(d.segments[d.nextDynamic])) != length {
@@ -255,7 +258,8 @@ func (d *decoder) slice(r *reader, p unsafe.Pointer) {
 	if r.flat {
 		size := times(e.w.size, n)
 		var b []byte
-		if size >= large {
+		apart := d.apart(uint64(size))
+		if apart {
 			b = d.dynamic(size)
 		} else {
 			b = d.rest.take(int(size))
@@ -264,7 +268,7 @@ func (d *decoder) slice(r *reader, p unsafe.Pointer) {
 			d.met(r, reflect.Value{})
 			return
 		}
-		v := d.flatSlice(r, b, size >= large && !d.object)
+		v := d.flatSlice(r, b, apart && !d.object)
 		d.set(r, p, v)
 		d.met(r, v)
 		return
@@ -411,7 +415,7 @@ func (d *decoder) table(r *reader, p unsafe.Pointer) {
 // blob reads what encoder.blob wrote; own if the bytes are a segment.
 func (d *decoder) blob() (b []byte, own bool) {
 	n := d.rest.uvarint()
-	if n >= large && n < huge && !d.inKey {
+	if d.apart(n) && n < huge && !d.inKey {
 		return d.dynamic(int64(n)), !d.object
 	}
 	if n > uint64(len(d.rest.b)) {

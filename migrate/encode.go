@@ -186,7 +186,7 @@ func (e *encoder) slice(n *node, p unsafe.Pointer, length int) {
 		}
 	case n.elem.wire < 0:
 		e.elements(n.elem, p, length)
-	case length*n.elem.wire >= large:
+	case apart(uint64(length*n.elem.wire), len(e.dynamics)):
 		e.dynamics = append(e.dynamics, flatBytes(n.elem, p, length))
 	default:
 		for i := 0; i < length && !n.elem.plain; i++ {
@@ -312,7 +312,7 @@ func firstOf(b []byte) uint64 {
 // blob lays out bytes that nobody changes.
 func (e *encoder) blob(b []byte) {
 	e.uvarint(len(b))
-	if len(b) >= large && !e.inline {
+	if !e.inline && apart(uint64(len(b)), len(e.dynamics)) {
 		e.dynamics = append(e.dynamics, b)
 		return
 	}

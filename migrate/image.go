@@ -17,6 +17,18 @@ type Image struct {
 // gets a segment of its own. It is part of the format.
 const large = 4096
 
+// mostDynamics is how many pieces that are met on the way get one: a snapshot has at most 65536 parts, and each is a
+// message of a rank that moves. Of those after them only pieces of veryLarge bytes do. It is part of the format, too.
+const (
+	mostDynamics = 32 << 10
+	veryLarge    = 1 << 20
+)
+
+// apart tells whether n bytes that are met on the way, after so many that did, get a segment.
+func apart(n uint64, dynamics int) bool {
+	return n >= large && (dynamics < mostDynamics || n >= veryLarge)
+}
+
 // Image lays the state out. To be called at a safe point: nothing may change
 // the variables meanwhile. Equal state gives equal bytes. Slices and strings that are flat in
 // memory are not copied. The error is [ErrShared] or [ErrValue].

@@ -277,3 +277,33 @@ func TestNames(t *testing.T) {
 	require.ErrorIs(t, v.Protect("", new(int)), ErrName)
 	require.Len(t, v.list, 2)
 }
+
+// However many slices a state has, its image has segments for so many only as a snapshot has parts for.
+func TestManySlicesHaveFewSegments(t *testing.T) {
+	type state struct {
+		Rows  [][]float64
+		Names []string
+		Last  []float64
+	}
+	was := state{Last: make([]float64, veryLarge/8)}
+	for i := range mostDynamics + 1000 {
+		was.Rows = append(was.Rows, make([]float64, large/8))
+		was.Rows[i][3] = float64(i)
+	}
+	was.Names = []string{strings.Repeat("a", large), "b", strings.Repeat("c", veryLarge)}
+	was.Last[7] = 8
+	from := []*state{&was}
+	v := protect(t, &from)
+	i, err := v.Image()
+	require.NoError(t, err)
+	require.Len(t, i.Segments, 1+mostDynamics+2, "the rest, the first rows, and the two that are very large")
+	var is []*state
+	require.NoError(t, put(i, protect(t, &is)))
+	require.True(t, reflect.DeepEqual(from, is))
+
+	b, err := Encode(&was)
+	require.NoError(t, err)
+	var object state
+	require.NoError(t, Decode(b, &object))
+	require.True(t, reflect.DeepEqual(was, object))
+}

@@ -168,7 +168,7 @@ func streamConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.Issue(identity.Process, 0, 1)
+	c, err := a.Issue(identity.Process, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func seat(t *testing.T) (a *Agent, out, errs *buffer) {
 // take connects to a as the agent of b.
 func take(t *testing.T, a *Agent) *tls.Conn {
 	t.Helper()
-	c, err := a.authority.Issue(identity.Agent, 2, 1)
+	c, err := a.authority.Issue(identity.Agent, 2)
 	require.NoError(t, err)
 	id, err := c.Open()
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func (a *Agent) credentialsOf(p *process) (*identity.Credentials, error) {
 	if a.head == nil || a.job.Options.Insecure {
 		return nil, nil
 	}
-	c, err := a.authority.Issue(identity.Process, p.index, 1)
+	c, err := a.authority.Issue(identity.Process, p.index)
 	return &c, err
 }
 

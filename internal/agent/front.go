@@ -226,7 +226,7 @@ func leaveBehind(dir string, texts []control.Text, code int) error {
 
 // passFor is what lets a front in.
 func (a *Agent) passFor() (control.Pass, error) {
-	c, err := a.authority.Issue(identity.Front, 0, 1)
+	c, err := a.authority.Issue(identity.Front, 0)
 	p := control.Pass{Job: a.job.Name, Credentials: c, Silence: int64(a.job.Silence)}
 	for _, i := range a.voters {
 		p.Voters = append(p.Voters, a.voterOf(i))

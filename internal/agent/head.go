@@ -50,7 +50,7 @@ func (a *Agent) openHead() error {
 	if a.authority, err = identity.NewAuthority(a.job.Name); err != nil {
 		return err
 	}
-	own, err := a.authority.Issue(identity.Agent, 0, 1)
+	own, err := a.authority.Issue(identity.Agent, 0)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (a *Agent) bootOf(h *host) (b control.Boot, err error) {
 		b.Leads = a.own() + 1
 	}
 	if b.Command, err = a.agentCommand(); err == nil {
-		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent, 1)
+		b.Credentials, err = a.authority.Issue(identity.Agent, b.Agent)
 	}
 	return b, err
 }

@@ -295,7 +295,7 @@ func TestStrangersAtTheHead(t *testing.T) {
 	other, err := identity.NewAuthority(j.Name)
 	require.NoError(t, err)
 	issue := func(from *identity.Authority, role identity.Role, index int) *tls.Config {
-		c, err := from.Issue(role, index, 1)
+		c, err := from.Issue(role, index)
 		require.NoError(t, err)
 		id, err := c.Open()
 		require.NoError(t, err)

@@ -139,7 +139,7 @@ func (d *deputy) beginJob() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.boot.Credentials, err = authority.Issue(identity.Agent, d.boot.Agent, 1); err != nil {
+	if d.boot.Credentials, err = authority.Issue(identity.Agent, d.boot.Agent); err != nil {
 		return err
 	}
 	if d.identity, err = d.boot.Credentials.Open(); err != nil {

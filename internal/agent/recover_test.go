@@ -70,7 +70,7 @@ func keepers(t *testing.T, n int) (all []*buddy.Keeper, dirs []string) {
 	authority, err := identity.NewAuthority("job")
 	require.NoError(t, err)
 	for i := range n {
-		issued, err := authority.Issue(identity.Agent, i, 1)
+		issued, err := authority.Issue(identity.Agent, i)
 		require.NoError(t, err)
 		own, err := issued.Open()
 		require.NoError(t, err)
@@ -141,10 +141,7 @@ func TestWhyARankStays(t *testing.T) {
 		}
 		var told error
 		m := a.moveTo(0, p[0], p[1], func(err error) { told = err })
-		if c.late {
-			m.began = m.began.Add(-movePatience)
-		}
-		a.stayed(p[0], control.Stayed{Rank: 0, Epoch: m.epoch, Reason: "no safe point"})
+		a.stayed(p[0], control.Stayed{Rank: 0, Epoch: m.epoch, Reason: "no safe point", Unsafe: c.late})
 		require.EqualError(t, told, c.want)
 	}
 }

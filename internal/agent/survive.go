@@ -527,19 +527,19 @@ func (a *Agent) stayed(p *process, m control.Stayed) {
 		a.emitOf(p, events.Event{Kind: events.RankStayed, Rank: new(m.Rank), Text: m.Reason})
 		a.survival.void = append(a.survival.void, mv.epoch)
 		a.record(ledger.Entry{Void: &ledger.Void{Epoch: mv.epoch}})
-		a.endMove(mv, a.whyStayed(mv, m.Reason))
+		a.endMove(mv, a.whyStayed(mv, m))
 		a.voidMaps()
 		a.goOn() // a process is free
 	}
 }
 
 // whyStayed is why the rank of m has not left.
-func (a *Agent) whyStayed(m *move, reason string) error {
+func (a *Agent) whyStayed(m *move, told control.Stayed) error {
 	hint := ""
-	if _, saved := a.survival.sizes[m.rank]; !saved && time.Since(m.began) >= movePatience {
+	if _, saved := a.survival.sizes[m.rank]; !saved && told.Unsafe {
 		hint = ": does the program call State.Restore and SafePoint?"
 	}
-	return fmt.Errorf("rank %d stays where it is: %s%s", m.rank, reason, hint)
+	return fmt.Errorf("rank %d stays where it is: %s%s", m.rank, told.Reason, hint)
 }
 
 func (a *Agent) endMove(m *move, err error) {

@@ -152,7 +152,7 @@ func (k *Keeper) dismiss(c net.Conn) {
 // fence refuses an agent whose host was lost from now on.
 func (k *Keeper) fence(agent int) {
 	name := k.identity.Name()
-	name.Index, name.Incarnation = agent, 2 // no agent has a second life
+	name.Index = agent
 	k.identity.Fence(name)
 	k.mu.Lock()
 	defer k.mu.Unlock()

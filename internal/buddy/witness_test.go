@@ -29,7 +29,7 @@ func neighbours(t *testing.T, n int) (all []*neighbour) {
 	authority, err := identity.NewAuthority("job")
 	require.NoError(t, err)
 	for i := range n {
-		issued, err := authority.Issue(identity.Agent, i, 1)
+		issued, err := authority.Issue(identity.Agent, i)
 		require.NoError(t, err)
 		own, err := issued.Open()
 		require.NoError(t, err)

@@ -33,7 +33,7 @@ const (
 func BlankFile(process int) string { return fmt.Sprintf("blank-%d", process) }
 
 // Version is that of the protocol, equal at both ends.
-const Version = 10
+const Version = 11
 
 // A Message is one line. Exactly one field is set.
 type Message struct {
@@ -249,6 +249,7 @@ type Stayed struct {
 	Rank   int
 	Epoch  uint32
 	Reason string
+	Unsafe bool // it reached no safe point
 }
 
 // Saved: a snapshot of the rank is in that file. It may be said again.

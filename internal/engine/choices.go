@@ -214,16 +214,18 @@ func (b *Box) record(r Recording) {
 		case ChoseCancelAny:
 			c.cancels[post{series: OfAny, number: x.Index}] = x.Seq != 0
 		case ChoseCancel:
-			w := wish(x.Source)
-			if c.cancels[post{OfNamed, w, x.Index}] = x.Seq != 0; c.begun.ahead(w, x.Index) {
-				c.ahead++
-			}
+			c.cancels[post{OfNamed, wish(x.Source), x.Index}] = x.Seq != 0
 		case ChoseRetract:
 			asked[message{x.Source, x.Seq}] = Answer(x.Index)
 		case ChoseTask:
 			turns[message{x.Source, x.Seq}] = x.Index
 		case ChoseProgram:
 			turns[message{x.Source, x.Seq}] = 0
+		}
+	}
+	for p := range c.cancels {
+		if p.series == OfNamed && c.begun.ahead(p.wish, p.number) {
+			c.ahead++
 		}
 	}
 	if c.asked.Store(nil); len(asked) > 0 {

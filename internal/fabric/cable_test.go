@@ -45,7 +45,7 @@ func TestBigMessageOverAPulledCable(t *testing.T) {
 	require.NoError(t, err)
 	var ids [2]*identity.Identity
 	for i := range ids {
-		credentials, err := authority.Issue(identity.Process, i, 1)
+		credentials, err := authority.Issue(identity.Process, i)
 		require.NoError(t, err)
 		ids[i], err = credentials.Open()
 		require.NoError(t, err)

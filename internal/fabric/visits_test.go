@@ -24,7 +24,7 @@ func TestAMemberThatSaysNothingHoldsLittle(t *testing.T) {
 	var eps [2]transport.Endpoint
 	var ids [2]*identity.Identity
 	for i := range eps {
-		c, err := a.Issue(identity.Process, i, 1)
+		c, err := a.Issue(identity.Process, i)
 		require.NoError(t, err)
 		ids[i], err = c.Open()
 		require.NoError(t, err)

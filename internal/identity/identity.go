@@ -32,31 +32,29 @@ const (
 	Front   Role = "front" // shows a job to a user, and passes on what the user says
 )
 
-// A Name is a member of a job: the index-th agent or process of it, in one of
-// its lives. Its text is a URI, "mpiv://JOB/process/3/1".
+// A Name is a member of a job: the index-th agent or process of it. Who comes in the place of
+// one that was lost has another index. Its text is a URI, "mpiv://JOB/process/3".
 type Name struct {
-	Job         string
-	Role        Role
-	Index       int
-	Incarnation uint32 // 1 is the first
+	Job   string
+	Role  Role
+	Index int
 }
 
 func (n Name) String() string { return n.uri().String() }
 
 func (n Name) uri() *url.URL {
-	return &url.URL{Scheme: "mpiv", Host: n.Job, Path: fmt.Sprintf("/%s/%d/%d", n.Role, n.Index, n.Incarnation)}
+	return &url.URL{Scheme: "mpiv", Host: n.Job, Path: fmt.Sprintf("/%s/%d", n.Role, n.Index)}
 }
 
 // parseName is the inverse of Name.String, of no other text.
 func parseName(u *url.URL) (n Name, err error) {
 	parts := strings.Split(u.Path, "/")
-	if len(parts) != 4 {
+	if len(parts) != 3 {
 		return n, fmt.Errorf("%q names no member of a job", u)
 	}
-	index, err1 := strconv.Atoi(parts[2])
-	incarnation, err2 := strconv.ParseUint(parts[3], 10, 32)
-	n = Name{Job: u.Host, Role: Role(parts[1]), Index: index, Incarnation: uint32(incarnation)}
-	if err := errors.Join(err1, err2); err != nil || index < 0 || n.Role != Agent && n.Role != Process && n.Role != Front || n.String() != u.String() {
+	index, err := strconv.Atoi(parts[2])
+	n = Name{Job: u.Host, Role: Role(parts[1]), Index: index}
+	if err != nil || index < 0 || n.Role != Agent && n.Role != Process && n.Role != Front || n.String() != u.String() {
 		return Name{}, fmt.Errorf("%q names no member of a job", u)
 	}
 	return n, nil
@@ -137,8 +135,8 @@ func (s Secret) Open() (*Authority, error) {
 }
 
 // Issue makes a member's credentials.
-func (a *Authority) Issue(role Role, index int, incarnation uint32) (Credentials, error) {
-	name := Name{Job: a.job, Role: role, Index: index, Incarnation: incarnation}
+func (a *Authority) Issue(role Role, index int) (Credentials, error) {
+	name := Name{Job: a.job, Role: role, Index: index}
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return Credentials{}, fmt.Errorf("make the key of %v: %w", name, err)
@@ -175,7 +173,7 @@ type Identity struct {
 	own       tls.Certificate
 
 	mu     sync.Mutex // guards fenced
-	fenced map[Name]uint32
+	fenced map[Name]bool
 }
 
 // Open readies credentials for use.
@@ -196,7 +194,7 @@ func (c Credentials) Open() (*Identity, error) {
 		return nil, errors.New("credentials: the certificate is for another key")
 	}
 	i := &Identity{
-		authority: x509.NewCertPool(), fenced: map[Name]uint32{},
+		authority: x509.NewCertPool(), fenced: map[Name]bool{},
 		own: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
 	}
 	i.authority.AddCert(authority)
@@ -240,7 +238,7 @@ func (i *Identity) Verify(cert *x509.Certificate) (Name, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if name.Incarnation < i.fenced[seat(name)] {
+	if i.fenced[name] {
 		return Name{}, fmt.Errorf("%v: %w", name, ErrFenced)
 	}
 	return name, nil
@@ -261,13 +259,10 @@ func (i *Identity) chain(cert *x509.Certificate) (Name, error) {
 	return parseName(cert.URIs[0])
 }
 
-// Fence has every incarnation of a member before n's refused from now on.
+// Fence has a member refused from now on.
 // Connections that it has are for their owner to close.
 func (i *Identity) Fence(n Name) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.fenced[seat(n)] = max(i.fenced[seat(n)], n.Incarnation)
+	i.fenced[n] = true
 }
-
-// seat is n without its incarnation.
-func seat(n Name) Name { n.Incarnation = 0; return n }

@@ -36,7 +36,7 @@ func TestSilence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				authority, err := identity.NewAuthority("job")
 				require.NoError(t, err)
-				own, err := authority.Issue(identity.Agent, 0, 1)
+				own, err := authority.Issue(identity.Agent, 0)
 				require.NoError(t, err)
 				id, err := own.Open()
 				require.NoError(t, err)

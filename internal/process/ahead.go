@@ -59,7 +59,9 @@ func (l *Life) departs(image migrate.Image) *control.Depart {
 		return nil
 	}
 	if l.ahead == nil {
-		l.ahead = l.sendAhead(order, image)
+		if l.ahead = l.sendAhead(order, image); l.ahead != nil {
+			l.going.Store(order)
+		}
 	}
 	if v := l.ahead; v != nil && !v.there.Load() || !l.depart.CompareAndSwap(order, nil) {
 		return nil

@@ -138,7 +138,10 @@ func readChoices(file string) ([]checkpoint.Determinant, error) {
 	for _, rec := range d.From(0) {
 		all = append(all, rec)
 	}
-	return all, d.Err()
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	return all, d.Whole() // without those behind one that was damaged the rank would choose anew
 }
 
 // choicesSince is the choices among all that follow snapshot number, numbered from there.

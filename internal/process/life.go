@@ -41,7 +41,8 @@ type Life struct {
 	passed release.Uint64 // safe points; set by the rank
 	depart atomic.Pointer[control.Depart]
 	save   atomic.Bool
-	ahead  *vanguard // of a departure; nil if nothing goes ahead; owned by the rank
+	ahead  *vanguard                      // of a departure; nil if nothing goes ahead; owned by the rank
+	going  atomic.Pointer[control.Depart] // the order whose state goes ahead
 
 	area     *checkpoint.Area         // nil before the first snapshot; the rank's while no draft waits
 	written  written                  // since the last snapshot; owned by the rank
@@ -437,7 +438,7 @@ func (p *Process) depart(m control.Depart) {
 func (p *Process) awaitLeave(l *Life, m *control.Depart) {
 	late, look := time.After(m.Patience), time.NewTicker(barredLook)
 	defer look.Stop()
-	reason := ""
+	reason, ahead, unsafe := "", false, false
 	for reason == "" && l.depart.Load() == m {
 		if err := l.whyBarred(); err != nil {
 			reason = err.Error()
@@ -446,14 +447,21 @@ func (p *Process) awaitLeave(l *Life, m *control.Depart) {
 		select {
 		case <-look.C:
 		case <-late:
-			reason = fmt.Sprintf("it reached no safe point within %v", m.Patience)
+			switch {
+			case ahead:
+				reason = fmt.Sprintf("its state goes ahead of it, and was not there within %v", 2*m.Patience)
+			case l.going.Load() == m: // it has reached one, and its state takes so long
+				ahead, late = true, time.After(m.Patience)
+			default:
+				reason, unsafe = fmt.Sprintf("it reached no safe point within %v", m.Patience), true
+			}
 		case <-p.stopped:
 			return
 		}
 	}
 	if reason != "" && l.depart.CompareAndSwap(m, nil) {
 		l.due.Store(true) // to end what goes ahead
-		p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: reason}})
+		p.agent.Send(control.Message{Stayed: &control.Stayed{Rank: m.Rank, Epoch: m.Epoch, Reason: reason, Unsafe: unsafe}})
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,6 +63,7 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 		}
 	}
 	var networks []fabric.Network
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})) // what a network went on without
 	for _, name := range allowed {
 		if name == "shm" {
 			d, err := shm.Listen(filepath.Join(dir, fmt.Sprintf("p%d.sock", p.index)), shm.Options{})
@@ -82,7 +85,7 @@ func (p *Process) listen(dir string, w control.Welcome, extra []transport.Networ
 			p.short = short
 		}
 		for _, s := range sites {
-			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token)}
+			site := transport.Site{Address: s.Address, Secret: [16]byte(w.Token), Log: log}
 			if s.Class != topology.SameHost {
 				site.TLS, site.Relays = between, relaysOf(name, w.Options.Relays)
 			} else if !named && name != tcp.Name {

@@ -107,7 +107,7 @@ func (r *pathReport) look() (told control.Paths) {
 		}
 		if reading, any := c.Read(told.Over); any {
 			sent, _ := r.p.engine.Traffic(peer)
-			told.Links = append(told.Links, control.PathReading{Reading: reading, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes), Sent: sent.Bytes})
+			told.Links = append(told.Links, control.PathReading{Reading: reading, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes, reading.Bytes), Sent: sent.Bytes})
 		}
 	}
 	return told
@@ -120,11 +120,15 @@ func (c *course) see(info transport.PathInfo, now time.Time, passed time.Duratio
 	c.received = info.Received
 }
 
-// class is how long messages are lately; of how many and how many bytes were sent, ever.
-func (c *course) class(messages, bytes uint64) sensors.SizeClass {
-	if messages > c.messages {
+// class is how long messages are lately; of how many and how many bytes were sent, ever. Where there never was one, what
+// is delivered is the state of ranks that move: that is as long as it is.
+func (c *course) class(messages, bytes, delivered uint64) sensors.SizeClass {
+	switch {
+	case messages > c.messages:
 		c.size = sensors.ClassOf(int((bytes - c.sent) / (messages - c.messages)))
 		c.messages, c.sent = messages, bytes
+	case c.messages == 0:
+		return sensors.ClassOf(int(delivered))
 	}
 	return c.size
 }

@@ -90,7 +90,7 @@ func votersAt(t *testing.T, n int) (rs []*Replica, ports []port) {
 	require.NoError(t, err)
 	var all []control.Voter
 	for i := range n {
-		own, err := authority.Issue(identity.Agent, i+1, 1)
+		own, err := authority.Issue(identity.Agent, i+1)
 		require.NoError(t, err)
 		id, err := own.Open()
 		require.NoError(t, err)

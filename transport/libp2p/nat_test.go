@@ -216,7 +216,7 @@ func TestTwoPrivateNetworks(t *testing.T) {
 		out, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())
-		o.Credentials, err = a.Issue(identity.Process, index, 1)
+		o.Credentials, err = a.Issue(identity.Process, index)
 		require.NoError(t, err)
 		require.NoError(t, json.NewEncoder(in).Encode(o))
 		lines := bufio.NewReader(out)
@@ -244,7 +244,7 @@ func TestTwoPrivateNetworks(t *testing.T) {
 	require.Error(t, err, "X reaches Y without a relay")
 	y, endY := start("Y", "answers", 1, orders{Relays: relays})
 	_, endX := start("X", "asks", 2, orders{Relays: relays, Peer: y})
-	require.Equal(t, "talked to mpiv://job/process/1/1\n", endX())
+	require.Equal(t, "talked to mpiv://job/process/1\n", endX())
 	endY()
 	endRelay()
 }

@@ -29,7 +29,7 @@ func authority(t *testing.T) *identity.Authority {
 }
 
 func member(t *testing.T, a *identity.Authority, index int) *identity.Identity {
-	c, err := a.Issue(identity.Process, index, 1)
+	c, err := a.Issue(identity.Process, index)
 	require.NoError(t, err)
 	i, err := c.Open()
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func members(tb testing.TB) func() *tls.Config {
 	require.NoError(tb, err)
 	next := 0
 	return func() *tls.Config {
-		c, err := a.Issue(identity.Process, next, 1)
+		c, err := a.Issue(identity.Process, next)
 		require.NoError(tb, err)
 		next++
 		i, err := c.Open()

@@ -132,7 +132,7 @@ func (d *Domain) listen() {
 			if d.isClosed() {
 				return
 			}
-			d.opt.Log.Warn("accept again in a moment", "addr", d.Addr(), "err", err)
+			d.opt.Log.Debug("accept again in a moment", "addr", d.Addr(), "err", err)
 			select {
 			case <-time.After(10 * time.Millisecond): // out of files, perhaps
 				continue
@@ -211,7 +211,7 @@ func (d *Domain) admit(ctx context.Context, sock net.Conn) {
 	q, err := d.shake(sock, func() (*QueuePair, error) { return d.accept(ctx, sock) })
 	if err != nil {
 		if !d.isClosed() {
-			d.opt.Log.Warn("stranger refused", "addr", d.Addr(), "from", sock.RemoteAddr(), "err", err)
+			d.opt.Log.Debug("stranger refused", "addr", d.Addr(), "from", sock.RemoteAddr(), "err", err)
 		}
 		return
 	}

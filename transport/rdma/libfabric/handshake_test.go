@@ -61,7 +61,7 @@ func TestStrangersAreNeverAccepted(t *testing.T) {
 }
 
 func member(t testing.TB, a *identity.Authority, index int) *tls.Config {
-	c, err := a.Issue(identity.Process, index, 1)
+	c, err := a.Issue(identity.Process, index)
 	require.NoError(t, err)
 	id, err := c.Open()
 	require.NoError(t, err)
@@ -84,8 +84,8 @@ func TestBothEndsKnowWhoTheOtherIs(t *testing.T) {
 	require.NoError(t, err)
 	b, err := y.Accept(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "mpiv://job/process/2/1", a.(transport.Authenticated).Certificate().URIs[0].String())
-	require.Equal(t, "mpiv://job/process/1/1", b.(transport.Authenticated).Certificate().URIs[0].String())
+	require.Equal(t, "mpiv://job/process/2", a.(transport.Authenticated).Certificate().URIs[0].String())
+	require.Equal(t, "mpiv://job/process/1", b.(transport.Authenticated).Certificate().URIs[0].String())
 
 	elsewhere, err := identity.NewAuthority("job")
 	require.NoError(t, err)
