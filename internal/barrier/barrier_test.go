@@ -30,8 +30,8 @@ func protocol(t *testing.T, light, heavy func()) {
 	const rounds = 20_000
 	var frequent, rare [rounds]uint32
 	var frequentSaw, rareSaw [rounds]bool
-	var there atomic.Int32
-	var over atomic.Bool
+	var there, end atomic.Int32
+	end.Store(rounds)
 	meet := func(round, late int) {
 		there.Add(1)
 		for int(there.Load()) < 2*(round+1) {
@@ -44,7 +44,7 @@ func protocol(t *testing.T, light, heavy func()) {
 	go func() {
 		defer close(done)
 		for i := range rounds {
-			if meet(i, i%64); over.Load() {
+			if meet(i, i%64); i >= int(end.Load()) {
 				return
 			}
 			release.Store32(&frequent[i], 1)
@@ -54,8 +54,10 @@ func protocol(t *testing.T, light, heavy func()) {
 	}()
 	began, n := time.Now(), 0
 	for i := range rounds {
-		over.Store(time.Since(began) > time.Second)
-		if meet(i, i/64%64); over.Load() {
+		if time.Since(began) > time.Second {
+			end.Store(int32(i))
+		}
+		if meet(i, i/64%64); i >= int(end.Load()) {
 			break
 		}
 		release.Store32(&rare[i], 1)
