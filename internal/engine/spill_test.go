@@ -152,13 +152,7 @@ func TestWhatIsSentAgainDoesNotFillTheLog(t *testing.T) {
 				require.NoError(t, err)
 				w.boxes[0].Covered(covers)
 			}
-			// The process of rank 1 is lost; it begins again in process 2.
-			lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
-			w.fabrics[0].Fence(1)
-			w.fabrics[2].Fence(1)
-			next, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
-			require.NoError(t, err)
-			w.engines[0].Place(2, lost)
+			next := w.anew(t)
 			for i := range messages {
 				ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 				require.NoError(t, next.Send(ctx, send, to, pattern(size, i), engine.Standard), "message %d", i)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
-	"github.com/mpiv/mpiv/topology"
 	"github.com/mpiv/mpiv/transport"
 )
 
@@ -113,13 +112,7 @@ func TestWhatIsRepeatedWaitsForTheWitness(t *testing.T) {
 	buf := make([]byte, 4)
 	_, err := w.boxes[1].Recv(t.Context(), recv, engine.Match{Peer: 0}, buf)
 	require.NoError(t, err)
-	// The process of rank 1 is lost; it begins again in process 2.
-	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
-	w.fabrics[0].Fence(1)
-	w.fabrics[2].Fence(1)
-	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
-	require.NoError(t, err)
-	w.engines[0].Place(2, lost)
+	b := w.anew(t)
 	for range 20 {
 		require.False(t, reaches(b, 0))
 		time.Sleep(time.Millisecond)
@@ -152,13 +145,7 @@ func TestAnOfferOfAnEarlierLifeIsNotAcknowledged(t *testing.T) {
 	first.Isend(engine.Match{Peer: 0, Tag: 1}, pattern(8, 1), engine.Synchronous) // as if there were no room for it
 	first.Isend(engine.Match{Peer: 0, Tag: 2}, pattern(8, 2), engine.Standard)
 	take(b, first, 2)
-	// The process of rank 1 is lost; it begins again in process 2.
-	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
-	w.fabrics[0].Fence(1)
-	w.fabrics[2].Fence(1)
-	next, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
-	require.NoError(t, err)
-	w.engines[0].Place(2, lost)
+	next := w.anew(t)
 	b.Isend(engine.Match{Peer: 1, Tag: 3}, pattern(8, 3), engine.Standard)
 	take(next, b, 3) // they have met
 	n.recorded.Store(1)

@@ -122,3 +122,15 @@ func (w *world) run(t testing.TB, f func(b *engine.Box) error) {
 		}
 	}
 }
+
+// anew is rank 1 in process 2, where it begins anew: its process 1 is lost.
+func (w *world) anew(t testing.TB) *engine.Box {
+	t.Helper()
+	lost := engine.Placement{Rank: 1, Process: 2, Lost: true}
+	w.fabrics[0].Fence(1)
+	w.fabrics[2].Fence(1)
+	b, err := w.engines[2].Adopt(&engine.Capsule{Rank: 1}, topology.Epoch(2), nil, lost)
+	require.NoError(t, err)
+	w.engines[0].Place(2, lost)
+	return b
+}
