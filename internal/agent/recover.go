@@ -253,7 +253,7 @@ func (a *Agent) settleIn(targets map[int]*process, stores map[int]stored) {
 	for _, q := range a.members() {
 		if adopts(q) {
 			r := q.ranks[0]
-			q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Covered: stores[r].file != "" && !s.covered[r].before(stores[r].version), Lives: a.livesOf(r, stores[r].epoch), Place: place}})
+			q.send(control.Message{Adopt: &control.Adopt{Rank: r, Epoch: s.epoch, Snapshot: stores[r].file, Number: stores[r].number, Covered: stores[r].file != "" && !s.covered[r].before(stores[r].version), Lives: a.livesOf(r, stores[r].epoch), Place: place}})
 		}
 	}
 	a.voidMaps()

@@ -576,7 +576,7 @@ func (a *Agent) recovery(p *process, c *ledger.Recovered) control.Message {
 		if x.Process == p.index {
 			lives := slices.DeleteFunc(a.livesOf(x.Rank, x.From.Epoch), func(n uint32) bool { return n >= c.Epoch })
 			covered := x.File != "" && !a.survival.covered[x.Rank].before(version{x.From.Epoch, x.From.Number})
-			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Covered: covered, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
+			return control.Message{Adopt: &control.Adopt{Rank: x.Rank, Epoch: c.Epoch, Snapshot: x.File, Number: x.From.Number, Covered: covered, Lives: append([]uint32{c.Epoch}, lives...), Place: place}}
 		}
 	}
 	return control.Message{Place: &place}

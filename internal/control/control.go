@@ -219,6 +219,7 @@ type Adopt struct {
 	Rank     int
 	Epoch    uint32
 	Snapshot string   `json:",omitempty"` // the file. Empty: there was none, and the rank begins again
+	Number   uint64   `json:",omitempty"` // of the snapshot in it, or of one before: others may have forgotten what that covers
 	Covered  bool     `json:",omitempty"` // it is covered
 	Lives    []uint32 // epochs in which the rank's lives began, the newest first: one of them has recorded its choices since then
 	Place    Place    // that map

@@ -351,7 +351,7 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 			return nil, err
 		}
 		defer area.Close()
-		s, err := latest(area)
+		s, err := latest(area, m.Number)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Snapshot, err)
 		}
@@ -385,12 +385,16 @@ func (p *Process) revive(m control.Adopt) (*Life, error) {
 }
 
 // latest is the latest snapshot in area, in memory of its own. The agent that keeps it
-// there for another host may still get one from it, and this one is as good.
-func latest(area *checkpoint.Area) (checkpoint.Snapshot, error) {
+// there for another host may still get one from it, and this one is as good. If it is before
+// that of number least the file was damaged, and others have forgotten what the rank would need.
+func latest(area *checkpoint.Area, least uint64) (checkpoint.Snapshot, error) {
 	for {
 		s, err := area.Latest()
 		if err != nil {
 			return s, err
+		}
+		if s.Number < least {
+			return s, fmt.Errorf("it has snapshot %d, and no longer %d: %w", s.Number, least, checkpoint.ErrCorrupt)
 		}
 		if len(s.Parts) < 3 {
 			return s, checkpoint.ErrCorrupt
