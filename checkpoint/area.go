@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/zeebo/xxh3"
 )
 
 // An Area is where the snapshots of one rank rest on one host: a file with two
@@ -43,6 +45,31 @@ type Snapshot struct {
 	Parts [][]byte
 
 	stamps []byte // of all chunks, a word each; nil if they are not known
+	whole  Sum    // of a replica's snapshot: what its bytes have to be; zero: not known
+}
+
+// Verify is [ErrCorrupt] if the bytes of Parts, in the file or copied, are others than were
+// put there by a [Replica]. Of a snapshot that was saved by Begin and End nobody knows them.
+func (s Snapshot) Verify() error {
+	if s.whole == (Sum{}) {
+		return nil
+	}
+	sums := newSums(s.Number, s.Parts)
+	for _, part := range s.Parts {
+		for i := range chunksIn(int64(len(part))) {
+			off := i * ChunkLen
+			sums.Chunks = append(sums.Chunks, xxh3.Hash128(part[off:off+chunkLen(int64(len(part)), i)]).Bytes())
+		}
+	}
+	return s.differs(sums)
+}
+
+// differs is ErrCorrupt if sums, which are of its bytes, are not those that a replica had.
+func (s Snapshot) differs(sums *Sums) error {
+	if s.whole != (Sum{}) && sums.Sum() != s.whole {
+		return fmt.Errorf("the bytes of snapshot %d: %w", s.Number, ErrCorrupt)
+	}
+	return nil
 }
 
 // Create makes an Area in a new file of mode 0600. The error is [os.ErrExist]
@@ -160,8 +187,8 @@ func (a *Area) begin(number uint64, lengths []int64) (*slot, error) {
 }
 
 // commit makes what is in s the latest.
-func (a *Area) commit(s *slot, number uint64, stamped bool) {
-	s.seal(a.header, number, a.table, stamped)
+func (a *Area) commit(s *slot, number uint64, stamped bool, whole Sum) {
+	s.seal(a.header, number, a.table, stamped, whole)
 	a.number, a.latest = number, s.index
 }
 

@@ -184,7 +184,7 @@ func (a *Area) End(last []byte) error {
 		a.writeStamps(stamps[:0], lengths)
 	}
 	a.copied += n + int64(len(stamps))
-	a.commit(s, a.next, len(a.stamps) > 0)
+	a.commit(s, a.next, len(a.stamps) > 0, Sum{})
 	s.held = a.holding
 	return nil
 }

@@ -147,7 +147,7 @@ func (r *Replica) Commit(sum Sum) error {
 	if sums.Sum() != sum {
 		return fmt.Errorf("commit snapshot %d: %w", r.number, ErrDiffers)
 	}
-	r.area.commit(s, r.number, false)
+	r.area.commit(s, r.number, false, sum)
 	s.sums, s.sumsTurn = sums, s.turn(r.area.header)
 	return nil
 }

@@ -271,3 +271,36 @@ func FuzzReplica(f *testing.F) {
 		replicaAgainstModel(t, ops[:min(len(ops), 200)], seed)
 	})
 }
+
+// Bytes that change after they were committed are seen by who goes on from them, and by who passes
+// them on; also where a later snapshot took them from the one before.
+func TestAReplicaThatWasDamagedIsNoSnapshot(t *testing.T) {
+	a, _ := newArea(t)
+	b, path := newArea(t)
+	r := NewReplica(b)
+	state := make([]byte, 3*ChunkLen+5)
+	require.NoError(t, save(a, 1, state))
+	base, _ := carry(t, a, r, nil, 0)
+	flip := func() { // where the part begins
+		damage(t, path, slotStart+int64(b.latest)*slotSpan+pageLen)
+	}
+	verify := func() error {
+		c := openArea(t, path)
+		snap, err := c.Latest()
+		require.NoError(t, err)
+		_, err = c.Delta(nil, 0)
+		require.Equal(t, err, snap.Verify())
+		return err
+	}
+	require.NoError(t, verify())
+	flip()
+	require.ErrorIs(t, verify(), ErrCorrupt)
+
+	state[2*ChunkLen] = 1
+	require.NoError(t, save(a, 2, state))
+	carry(t, a, r, base, 0)
+	require.ErrorIs(t, verify(), ErrCorrupt)
+	require.NoError(t, save(a, 3, state))
+	carry(t, a, r, nil, 0) // nothing of it is the base's
+	require.NoError(t, verify())
+}

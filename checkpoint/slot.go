@@ -30,7 +30,7 @@ const (
 )
 
 // A slot holds one snapshot: a table of the lengths of its parts, the parts, and
-// maybe the stamps of its chunks. Its record is in the header, six words:
+// maybe the stamps of its chunks. Its record is in the header, eight words:
 //
 //	turn    odd while the slot is being written, 0 before the first time
 //	number  of the snapshot
@@ -38,6 +38,7 @@ const (
 //	total   bytes of the slot that are in use
 //	stamped 1 if there are stamps
 //	sum     of these five and the table
+//	whole   two words: Sums.Sum of a replica's snapshot, zero of others
 //
 // Who writes makes turn odd, writes table, parts and stamps, then the record, and makes
 // turn even. A process that is killed leaves all its stores up to some point and
@@ -162,7 +163,7 @@ func (s *slot) open(header []byte) {
 }
 
 // seal ends what open began: a snapshot with that table.
-func (s *slot) seal(header []byte, number uint64, table []byte, stamped bool) {
+func (s *slot) seal(header []byte, number uint64, table []byte, stamped bool, whole Sum) {
 	turn := s.turn(header) + 1
 	words := [5]uint64{turn, number, uint64(len(table) / 8), uint64(s.total), 0}
 	if stamped {
@@ -172,6 +173,9 @@ func (s *slot) seal(header []byte, number uint64, table []byte, stamped bool) {
 		s.record(header, i).Store(words[i])
 	}
 	s.record(header, len(words)).Store(sumOf(table, words))
+	for i := range 2 {
+		s.record(header, len(words)+1+i).Store(binary.NativeEndian.Uint64(whole[8*i:]))
+	}
 	s.record(header, 0).Store(turn)
 }
 
@@ -232,6 +236,9 @@ func (s *slot) verify(f *os.File, header []byte, turn uint64) (Snapshot, error) 
 	snap := Snapshot{Number: number, Parts: make([][]byte, parts)}
 	for i, n := range lengths {
 		snap.Parts[i] = s.mem[offs[i] : offs[i]+n : offs[i]+n]
+	}
+	for i := range 2 {
+		binary.NativeEndian.PutUint64(snap.whole[8*i:], s.record(header, len(words)+1+i).Load())
 	}
 	if stamped == 1 {
 		snap.stamps = s.mem[end:total:total]

@@ -68,11 +68,7 @@ func (a *Area) sumsSince(base *Sums, number uint64) (*Sums, error) {
 	if s.sums != nil && s.sumsTurn == turn && s.sums.Number == number {
 		return s.sums, nil
 	}
-	sums := &Sums{Number: number, Lengths: make([]int64, 0, len(snap.Parts))}
-	for _, p := range snap.Parts {
-		sums.Lengths = append(sums.Lengths, int64(len(p)))
-	}
-	sums.Chunks = make([]Sum, 0, chunksOf(sums.Lengths))
+	sums := newSums(number, snap.Parts)
 	stamps, old := snap.stamps, base.Chunks
 	for p, part := range snap.Parts {
 		n := int(chunksIn(int64(len(part))))
@@ -98,6 +94,19 @@ func (a *Area) sumsSince(base *Sums, number uint64) (*Sums, error) {
 	if s.turn(a.header) != turn {
 		return nil, fmt.Errorf("sums of snapshot %d: %w", number, ErrGone)
 	}
+	if err := snap.differs(sums); err != nil { // it would be passed on as if it were whole
+		return nil, err
+	}
 	s.sums, s.sumsTurn = sums, turn
 	return sums, nil
+}
+
+// newSums is room for those of a snapshot.
+func newSums(number uint64, parts [][]byte) *Sums {
+	sums := &Sums{Number: number, Lengths: make([]int64, 0, len(parts))}
+	for _, p := range parts {
+		sums.Lengths = append(sums.Lengths, int64(len(p)))
+	}
+	sums.Chunks = make([]Sum, 0, chunksOf(sums.Lengths))
+	return sums
 }

@@ -403,7 +403,7 @@ func latest(area *checkpoint.Area, least uint64) (checkpoint.Snapshot, error) {
 			s.Parts[i] = pages.Copy(part)
 		}
 		if area.Has(s.Number) {
-			return s, nil
+			return s, s.Verify()
 		}
 	}
 }
