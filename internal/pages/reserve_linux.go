@@ -46,7 +46,7 @@ func (r *Reserve) fill(n int, stopped <-chan struct{}, available func() (int64, 
 	first, known := available()
 	for i := 0; r.found < len(r.left) && !r.empty; i++ {
 		if known && i%lookEvery == 0 {
-			if now, _ := available(); now < first/2 { // several may fill at once: all together leave half
+			if now, _ := available(); now <= first/2 { // several may fill at once: all together leave half
 				GiveBack(r.left[r.found:])
 				r.left = r.left[:r.found:r.found]
 				return true
