@@ -25,19 +25,8 @@ func (a *Agent) said(p *process, m *control.Message) {
 	case m.Ready != nil:
 		a.readied(p, m.Ready.Addrs)
 	case m.Finished != nil:
-		for _, r := range m.Finished.Ranks {
-			if slices.Contains(p.ranks, r) {
-				p.finished[r] = control.RankReport{Rank: r}
-			}
-		}
-		for _, r := range m.Finished.Reports {
-			if slices.Contains(p.ranks, r.Rank) {
-				r.State = "finished"
-				p.finished[r.Rank] = r
-			}
-		}
 		a.detail("%s: finished %v", p.who(), m.Finished.Ranks)
-		a.emitFinished(p, m.Finished.Ranks)
+		a.noteFinished(p, *m.Finished)
 		a.finishedSome()
 		a.letGo()
 	case m.Failed != nil:
@@ -68,6 +57,22 @@ func (a *Agent) said(p *process, m *control.Message) {
 	case m.Report != nil:
 		a.report(p, *m.Report)
 	}
+}
+
+// noteFinished notes that ranks of p have finished, with what they counted where p has told that.
+func (a *Agent) noteFinished(p *process, m control.Finished) {
+	for _, r := range m.Ranks {
+		if slices.Contains(p.ranks, r) {
+			p.finished[r] = control.RankReport{Rank: r}
+		}
+	}
+	for _, r := range m.Reports {
+		if slices.Contains(p.ranks, r.Rank) {
+			r.State = "finished"
+			p.finished[r.Rank] = r
+		}
+	}
+	a.emitFinished(p, m.Ranks)
 }
 
 // greet is told that p has said Hello.

@@ -419,18 +419,7 @@ func (a *Agent) believe(h *host, says control.Rejoined) {
 			a.emitOf(p, events.Event{Kind: events.ProcessReady})
 		}
 		if x.Finished != nil {
-			for _, r := range x.Finished.Ranks {
-				if slices.Contains(p.ranks, r) {
-					p.finished[r] = control.RankReport{Rank: r}
-				}
-			}
-			for _, r := range x.Finished.Reports {
-				if slices.Contains(p.ranks, r.Rank) {
-					r.State = "finished"
-					p.finished[r.Rank] = r
-				}
-			}
-			a.emitFinished(p, x.Finished.Ranks)
+			a.noteFinished(p, *x.Finished)
 		}
 		for _, s := range x.Saved {
 			a.store(s.Rank, stored{version{s.Epoch, s.Number}, h, s.File})
