@@ -103,6 +103,19 @@ func (n *notebook) adopted(t *testing.T, p *process) control.Adopt {
 	return all[0]
 }
 
+// Of the ranks of a process one has finished, and the others can be moved.
+func TestARankThatHasFinishedKeepsNoOther(t *testing.T) {
+	a, n := surviving(2, 0)
+	a.said(a.processes[0], &control.Message{Finished: &control.Finished{Ranks: []int{0}}})
+	require.EqualError(t, a.movable(0), "rank 0 has finished")
+	a.move(1, "", func(err error) { require.NoError(t, err) })
+	require.Equal(t, 1, n.sent[0][len(n.sent[0])-1].Depart.Rank)
+	a.arrived(a.processes[1], control.Arrived{Rank: 1, Epoch: 2})
+	require.False(t, a.allFinished(), "rank 1 goes on")
+	a.said(a.processes[1], &control.Message{Finished: &control.Finished{Ranks: []int{1}}})
+	require.True(t, a.allFinished())
+}
+
 // The only spare process is to take another rank. It does not come, so that the spare can
 // take the one that is lost.
 func TestASpareThatIsPromisedIsWaitedFor(t *testing.T) {

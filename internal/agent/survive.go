@@ -416,7 +416,7 @@ func (a *Agent) movable(rank int) error {
 		return fmt.Errorf("rank %d is being moved already", rank)
 	case from.exited || from.judged || from.condemned:
 		return fmt.Errorf("rank %d is being recovered: its process has died", rank)
-	case len(from.finished) > 0:
+	case from.hasFinished(rank):
 		return fmt.Errorf("rank %d has finished", rank)
 	}
 	return nil

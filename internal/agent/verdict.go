@@ -308,6 +308,9 @@ func (p *process) unread() bool {
 	return p.streams == [2]*stream{} || slices.ContainsFunc(p.streams[:], func(s *stream) bool { return s != nil && s.broken.Load() })
 }
 
+// hasFinished is true if p has said so of a rank.
+func (p *process) hasFinished(rank int) bool { _, is := p.finished[rank]; return is }
+
 // allFinished is true if p has said so of all its ranks, or they were declared failed.
 func (p *process) allFinished() bool { return len(p.finished) == len(p.ranks) || p.dead }
 
