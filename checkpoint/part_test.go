@@ -92,6 +92,20 @@ func TestAnAbandonedSnapshotIsNotInTheNext(t *testing.T) {
 	requireLatest(t, openArea(t, path), 4, string(big), "")
 }
 
+// Where a part was in a slot, a snapshot that was not ended may have written another.
+func TestAnAbandonedSnapshotLeavesNoPartInItsSlot(t *testing.T) {
+	a, path := newArea(t)
+	one, two := state(large), bytes.Repeat([]byte("2"), large)
+	for n := range uint64(2) {
+		require.NoError(t, a.Begin(1+n, Part{Bytes: one}, Part{Bytes: two}))
+		require.NoError(t, a.End(nil))
+	}
+	require.NoError(t, a.Begin(3, Part{Bytes: state(2 * large)}, Part{Bytes: two, Known: true}))
+	require.NoError(t, a.Begin(4, Part{Bytes: one}, Part{Bytes: two, Known: true}))
+	require.NoError(t, a.End(nil))
+	requireLatest(t, openArea(t, path), 4, string(one), string(two), "")
+}
+
 func TestAPartThatShrinksLeavesTheNextAlone(t *testing.T) {
 	a, path := newArea(t)
 	agent := openArea(t, path)
