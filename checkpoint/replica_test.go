@@ -90,6 +90,7 @@ func TestAReplicaIsWholeOrHasTheOneBefore(t *testing.T) {
 	require.NoError(t, r.Put(0, 1, []byte("NE")))
 	require.NoError(t, r.Commit(two.Sum()))
 	requireLatest(t, b, 2, "oNE")
+	require.ErrorIs(t, r.Begin(3, []int64{3}, 1), ErrBase, "1 is still there, but what is not sent would be taken from 2")
 
 	require.NoError(t, r.Begin(3, []int64{3}, 2))
 	b.Close()
