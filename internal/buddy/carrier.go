@@ -70,12 +70,67 @@ func (k *Keeper) carry() {
 	}
 }
 
+// A trip is of one rank's snapshots to one agent. Two at a time would undo each other: what
+// comes there is put together in one place.
+type trip struct{ rank, agent int }
+
+// embark waits until nobody else is on the trip, which who gets it has to end; false: there will
+// be nothing to carry. brought is what who was waited for has brought.
+func (k *Keeper) embark(t trip) (brought version, ok bool) {
+	for k.ctx.Err() == nil {
+		k.mu.Lock()
+		other := k.trips[t]
+		if other == nil {
+			k.trips[t] = &journey{ended: make(chan struct{})}
+			k.mu.Unlock()
+			return brought, true
+		}
+		k.mu.Unlock()
+		select {
+		case <-other.ended:
+			brought = other.brought
+		case <-k.ctx.Done():
+		}
+	}
+	return brought, false
+}
+
+func (k *Keeper) disembark(t trip, brought version) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.trips[t].brought = brought
+	close(k.trips[t].ended)
+	delete(k.trips, t)
+}
+
+// A journey is a trip that somebody is on.
+type journey struct {
+	ended   chan struct{}
+	brought version // set before ended is closed
+}
+
+// A version is a snapshot of a life; zero: none.
+type version struct {
+	epoch  uint32
+	number uint64
+}
+
 // carry delivers e, or tells that it cannot be.
 func (c *carrier) carry(e errand) {
-	for since := time.Now(); ; {
+	t := trip{e.Rank, e.to.Agent}
+	brought, ok := c.k.embark(t)
+	if !ok {
+		return
+	}
+	c.brought = brought
+	defer func() { c.k.disembark(t, c.brought) }()
+	for since := (time.Time{}); ; { // the first failure: what was long on its way may still arrive at the second attempt
 		err := c.deliver(e)
 		if err == nil || c.k.stale(e) {
 			return
+		}
+		if since.IsZero() {
+			since = time.Now()
 		}
 		c.hangUp()
 		if time.Since(since) > carryTime {
@@ -113,6 +168,7 @@ type carrier struct {
 	k       *Keeper
 	line    *parcels // nil: none
 	haul    *haul    // its path
+	brought version  // what has come to where the errand goes, as far as is known
 	sources map[int]*source
 }
 
@@ -190,7 +246,8 @@ func (c *carrier) send(e errand, s *source) error {
 		if err != nil {
 			return fmt.Errorf("copy rank %d: %w", s.Rank, err)
 		}
-		if s.base != nil && s.base.Number == d.Number {
+		v := version{s.Epoch, d.Number}
+		if s.base != nil && s.base.Number == d.Number || e.extra && c.brought == v {
 			return nil
 		}
 		err = c.pass(s, d)
@@ -206,7 +263,7 @@ func (c *carrier) send(e errand, s *source) error {
 		if s.base != nil && !e.extra {
 			c.k.forgetBefore(s.Life)
 		}
-		s.base = d.Sums
+		s.base, c.brought = d.Sums, v
 		return nil
 	}
 }

@@ -3,8 +3,10 @@ package buddy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +81,67 @@ func TestACopyToASilentAgent(t *testing.T) {
 		case m := <-two[0].told:
 			require.Nil(t, m.Uncopied, "it was waited for until it was given up")
 		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was copied")
+		}
+	}
+}
+
+// A copy that is ordered while it is on its way already is sent once: two at a time would start each
+// other anew.
+func TestACopyThatIsOnItsWayIsNotSentTwice(t *testing.T) {
+	two := neighbours(t, 2)
+	const size, rate = 16 << 20, 16 << 20
+	file := filepath.Join(two[0].dir, "rank-0.1")
+	a, err := checkpoint.Create(file)
+	require.NoError(t, err)
+	defer a.Close()
+	require.NoError(t, errors.Join(a.Begin(1), a.End(make([]byte, size))))
+
+	link, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer link.Close()
+	var passed atomic.Int64
+	go func() {
+		for {
+			near, err := link.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", two[1].asBuddy().Addrs[0])
+			if err != nil {
+				near.Close()
+				return
+			}
+			go func() { defer near.Close(); io.Copy(near, far) }()
+			go func() {
+				defer far.Close()
+				for {
+					n, err := io.CopyN(far, near, rate/100)
+					passed.Add(n)
+					if err != nil {
+						return
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
+		}
+	}()
+	to := control.Buddy{Agent: 1, Addrs: []string{link.Addr().String()}}
+	two[0].meet(to)
+	two[0].Saved(control.Saved{Rank: 0, Epoch: 1, Number: 1, File: file})
+	require.Eventually(t, func() bool { return passed.Load() > size*3/4 }, time.Minute, time.Millisecond)
+	two[0].copy(control.Copy{Rank: 0, Epoch: 1, File: file, To: to})
+	for {
+		select {
+		case m := <-two[1].told:
+			if m.Holds != nil {
+				time.Sleep(200 * time.Millisecond)
+				require.Less(t, passed.Load(), int64(size*5/4))
+				return
+			}
+		case m := <-two[0].told:
+			require.Nil(t, m.Uncopied)
+		case <-time.After(time.Minute):
 			t.Fatal("nothing was copied")
 		}
 	}

@@ -61,6 +61,7 @@ type Keeper struct {
 	saved   map[int]control.Saved // the last of each rank
 	due     map[int]bool          // those of them that to may not have
 	hauls   map[*haul]bool
+	trips   map[trip]*journey
 	out     *haul    // that to the buddy; nil: there is none now
 	telling net.Conn // over which chosen is told of choices; nil: there is none now
 }
@@ -74,7 +75,7 @@ type Keeper struct {
 func Listen(own *identity.Identity, tell func(control.FromAgent)) (*Keeper, error) {
 	k := &Keeper{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[control.Life]*shelf{}, forgot: map[int]uint32{},
-		heard: map[control.Life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, from: map[netip.Addr]bool{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{},
+		heard: map[control.Life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, from: map[netip.Addr]bool{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{}, trips: map[trip]*journey{},
 	}
 	var err error
 	if k.listener, err = door.Listen(k.refused); err != nil {
