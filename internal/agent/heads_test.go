@@ -149,6 +149,20 @@ func TestHeadKilled(t *testing.T) {
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
 }
 
+// A host is lost before the first election: it votes no more after that, or the next loss would end the job.
+func TestAVoterLostBeforeTheFirstElection(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "save", 3, 2, 2)
+	j.Silence, j.Verbose = 2*time.Second, true
+	_, _, code := outliving(t, j, out, errs)
+	out.await(t, "ready", 3)
+	lose(t, out, 1)
+	out.await(t, "ready", 4)
+	errs.await(t, "the job ends with the agent of host here from now on", 1)
+	lose(t, out, 2)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+}
+
 // Whoever leads tells of the job.
 func TestMetricsUnderAnotherHead(t *testing.T) {
 	t.Parallel()

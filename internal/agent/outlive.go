@@ -374,6 +374,7 @@ func (a *Agent) found(r *replica.Replica) {
 				return
 			}
 			a.replicate(r)
+			a.reelect() // hosts may have been lost, or added, meanwhile
 			a.agreed(func() { a.detail("what the head decides is known to %d agents from now on", len(a.voters)) })
 		})
 	})
