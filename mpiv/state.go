@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mpiv/mpiv/internal/callsite"
@@ -37,6 +38,7 @@ type State struct {
 	err      error // of Protect
 	restored atomic.Bool
 	first    bool
+	saving   sync.Mutex // held at a SafePoint that does something: any goroutine may call it
 }
 
 // State is that of the calling rank, whichever of its Comms c is.
@@ -127,9 +129,12 @@ func (s *State) SafePoint(ctx context.Context) error {
 		}
 		return nil
 	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	if rs.moved() {
 		return ErrMoved
 	}
+	due = due && s.Due() // another goroutine of the rank may have done it meanwhile
 	agreeing := rs.agreeing.left() > 0
 	if err := s.wrong(agreeing); err != nil {
 		return s.fail("SafePoint", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -327,4 +328,27 @@ func TestCheckedSafePointsLayTheStateOut(t *testing.T) {
 		})
 		require.Equal(t, check, errors.Is(err, migrate.ErrShared), "%v", err)
 	}
+}
+
+// Goroutines of a rank may be at one safe point at once: one of them lays the state out.
+func TestSafePointOfSeveralGoroutines(t *testing.T) {
+	err := Run(t.Context(), 1, Options{Check: true}, func(ctx context.Context, world *Comm) error {
+		state, values := world.State(), map[int][]int{1: {2}, 3: {4}}
+		state.Protect("values", &values)
+		if err := state.Restore(ctx); err != nil {
+			return err
+		}
+		var both sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			both.Go(func() {
+				for n := 0; n < 100 && errs[i] == nil; n++ {
+					errs[i] = state.SafePoint(ctx)
+				}
+			})
+		}
+		both.Wait()
+		return errors.Join(errs...)
+	})
+	require.NoError(t, err)
 }
