@@ -36,6 +36,7 @@ type policy struct {
 	links      map[sensors.Link]*gathered
 	copies     map[sensors.Link]*gathered // of snapshots, over these links
 	flows      map[[2]int]*flow           // by process, from and to
+	passages   map[[2]int]*passage
 	traffics   map[string]*traffic
 	promised   map[promiseKey]float64
 	promisedAt time.Time
@@ -216,7 +217,7 @@ func (a *Agent) beginPolicy() {
 	}
 	a.policy = &policy{
 		machine: leader.New(leader.Config{Level: level}, first), watch: a.contracts,
-		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
+		links: map[sensors.Link]*gathered{}, copies: map[sensors.Link]*gathered{}, flows: map[[2]int]*flow{}, passages: map[[2]int]*passage{}, traffics: map[string]*traffic{}, promised: map[promiseKey]float64{}, machines: map[string]string{},
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{},
 	}
 	a.tellPolicy(leader.LeadingFrom{Host: a.hereName()})
@@ -249,6 +250,7 @@ func (a *Agent) tickPolicy() {
 	}
 	if a.policy.ticks%int(time.Second/policyTick) == 0 {
 		a.sendersKnown()
+		a.forgetPassages(time.Now())
 	}
 	a.watchDetours(time.Now())
 	if a.policy.ticks%int(promisesEvery/policyTick) == 0 {

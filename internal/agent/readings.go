@@ -94,6 +94,7 @@ type flow struct {
 	bytes      uint64
 	slots      sensors.Slots
 	busy, idle time.Duration
+	rtt        time.Duration // the last
 
 	network topology.Class // of the path in use
 	read    time.Time      // when it last was
@@ -162,6 +163,7 @@ type traffic struct {
 	lately            [4]carriedBytes
 	readings          int
 	flood             hostsensor.Flood
+	unsure            time.Time // until then it is not known whose the bytes are
 }
 
 // carriedBytes is what went through a host's interfaces between two readings, and of that what the job's
@@ -170,7 +172,7 @@ type carriedBytes struct{ seconds, in, out, ownIn, ownOut float64 }
 
 // take returns the rates of the last readings in bytes a second: of all, and of what is not
 // the job's. What is the job's is known somewhat later than that it has passed.
-func (t *traffic) take(r control.HostReading) (in, out, foreignIn, foreignOut float64) {
+func (t *traffic) take(r control.HostReading, now time.Time) (in, out, foreignIn, foreignOut float64) {
 	const headers, acks = 1.08, 0.03
 	seconds := time.Duration(r.Over).Seconds()
 	t.lately[t.readings%len(t.lately)] = carriedBytes{seconds, r.In * seconds, r.Out * seconds,
@@ -186,8 +188,63 @@ func (t *traffic) take(r control.HostReading) (in, out, foreignIn, foreignOut fl
 		all.ownOut += c.ownOut
 	}
 	rate := func(bytes float64) float64 { return max(0, bytes/all.seconds) }
+	if now.Before(t.unsure) {
+		return rate(all.in), rate(all.out), 0, 0
+	}
 	return rate(all.in), rate(all.out), rate(all.in - headers*all.ownIn - acks*all.ownOut), rate(all.out - headers*all.ownOut - acks*all.ownIn)
 }
+
+// A passage is what one process has sent another, ever, by what either said.
+type passage struct {
+	went, came uint64
+	at         time.Time // either last said
+}
+
+// passed counts what went from one process to another for both hosts, whichever end tells of it first: what a
+// process that dies has not told of the others do, and what a slow link keeps from being told here it has not
+// kept from the interfaces.
+func (pol *policy) passed(p, q *process, went, came uint64, now time.Time) {
+	if p.host == q.host {
+		return
+	}
+	pair := [2]int{p.index, q.index}
+	g := pol.passages[pair]
+	if g == nil {
+		g = &passage{}
+		pol.passages[pair] = g
+	}
+	before := max(g.went, g.came)
+	g.went, g.came, g.at = g.went+went, g.came+came, now
+	more := max(g.went, g.came) - before
+	pol.trafficOf(p.host.name).movedOut += more
+	pol.trafficOf(q.host.name).movedIn += more
+}
+
+// died is told that p has: what was on its way there or from there still passes its host's interfaces, for as long as
+// a round trip takes, and nobody tells of it.
+func (pol *policy) died(p *process, now time.Time) {
+	var rtt time.Duration
+	for pair, f := range pol.flows {
+		if pair[0] == p.index || pair[1] == p.index {
+			rtt = max(rtt, f.rtt)
+		}
+	}
+	t := pol.trafficOf(p.host.name)
+	t.unsure = now.Add(rtt + time.Duration(len(t.lately))*readingEvery)
+}
+
+// forgetPassages forgets what nobody will tell more of.
+func (a *Agent) forgetPassages(now time.Time) {
+	for pair, g := range a.policy.passages {
+		if p, q := a.processes[pair[0]], a.processes[pair[1]]; (p.judged || q.judged) && now.Sub(g.at) > passageKept {
+			delete(a.policy.passages, pair)
+		}
+	}
+}
+
+// passageKept is for how long what was counted is kept after one end was lost and neither told more: what is
+// told of it later still would be counted once more.
+const passageKept = 10 * time.Second
 
 // pathsRead is told what p saw of its paths.
 func (a *Agent) pathsRead(p *process, paths control.Paths) {
@@ -197,6 +254,12 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 	}
 	now := time.Now()
 	a.heard(p, paths, now)
+	for _, l := range paths.Passed {
+		if l.Peer >= 0 && l.Peer < len(a.processes) {
+			pol.passed(p, a.processes[l.Peer], l.Out, 0, now)
+			pol.passed(a.processes[l.Peer], p, 0, l.In, now)
+		}
+	}
 	for _, l := range paths.Links {
 		if l.Peer < 0 || l.Peer >= len(a.processes) || l.Over <= 0 {
 			continue
@@ -214,7 +277,7 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		if q.host == p.host {
 			continue
 		}
-		f.network, f.read = l.Class, now
+		f.network, f.read, f.rtt = l.Class, now, l.RTT
 		f.bytes += l.Bytes
 		f.slots.Add(l.Slots)
 		f.busy += l.Busy
@@ -223,8 +286,6 @@ func (a *Agent) pathsRead(p *process, paths control.Paths) {
 		}
 		link := sensors.Link{From: p.host.name, To: q.host.name}
 		gatheredOf(pol.links, link).add(p.index<<16|q.index&0xffff, l.Reading, l.Size, l.Class)
-		pol.trafficOf(p.host.name).movedOut += l.Bytes
-		pol.trafficOf(q.host.name).movedIn += l.Bytes
 	}
 }
 
@@ -264,7 +325,7 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 	a.copiesRead(h, r.Carried)
 	now := time.Now()
 	t := pol.trafficOf(h.name)
-	in, out, foreignIn, foreignOut := t.take(r)
+	in, out, foreignIn, foreignOut := t.take(r, now)
 	flooded := t.flood.Observe(time.Duration(r.Over), in, out, foreignIn, foreignOut)
 	if pol.watch != nil {
 		pol.watch.Host(h.name, sensors.HostState{At: now, CPU: r.CPU, Steal: r.Steal, Throttled: r.Throttled, Pressure: r.Pressure, ForeignIn: foreignIn, ForeignOut: foreignOut, Flooded: flooded})

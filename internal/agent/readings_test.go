@@ -19,12 +19,57 @@ func TestCopiesAreNotForeign(t *testing.T) {
 	const rate, over = 10e6, 200 * time.Millisecond
 	var quiet, flooded traffic
 	for range 25 {
-		_, _, _, out := quiet.take(control.HostReading{Over: int64(over), Out: rate * 1.03, CopiesOut: rate})
+		_, _, _, out := quiet.take(control.HostReading{Over: int64(over), Out: rate * 1.03, CopiesOut: rate}, time.Time{})
 		require.Less(t, out, rate/20, "a host that sends copies: foreign traffic")
-		flooded.take(control.HostReading{Over: int64(over), Out: rate})
+		flooded.take(control.HostReading{Over: int64(over), Out: rate}, time.Time{})
 	}
-	_, _, _, out := flooded.take(control.HostReading{Over: int64(over), Out: rate})
+	_, _, _, out := flooded.take(control.HostReading{Over: int64(over), Out: rate}, time.Time{})
 	require.Greater(t, out, rate/2, "a host that sends what is not the job's")
+}
+
+// What passes between processes is the job's, whichever of the two tells of it: one that dies no longer does,
+// and one whose agent is behind a slow link does late.
+func TestEitherEndTellsWhatPassed(t *testing.T) {
+	p, q := &process{index: 0, host: &host{name: "X"}}, &process{index: 1, host: &host{name: "Y"}}
+	a := &Agent{processes: []*process{p, q}}
+	a.policy = &policy{passages: map[[2]int]*passage{}, traffics: map[string]*traffic{}}
+	out, in := &a.policy.trafficOf("X").movedOut, &a.policy.trafficOf("Y").movedIn
+	for _, c := range []struct {
+		by         *process
+		told       control.Passed
+		movedSoFar uint64
+	}{
+		{q, control.Passed{Peer: 0, In: 1000}, 1000}, // before the first look of p at that connection
+		{p, control.Passed{Peer: 1, Out: 900}, 1000},
+		{p, control.Passed{Peer: 1, Out: 300}, 1200}, // what q tells is on its way
+		{q, control.Passed{Peer: 0, In: 500}, 1500},
+	} {
+		a.pathsRead(c.by, control.Paths{Passed: []control.Passed{c.told}})
+		require.Equal(t, [2]uint64{c.movedSoFar, c.movedSoFar}, [2]uint64{*out, *in}, "%+v", c.told)
+	}
+	require.Zero(t, a.policy.trafficOf("X").movedIn)
+
+	q.judged = true
+	a.forgetPassages(time.Now())
+	require.Len(t, a.policy.passages, 2, "p may tell more")
+	a.forgetPassages(time.Now().Add(2 * passageKept))
+	require.Empty(t, a.policy.passages)
+}
+
+// What was on its way to a process that died is nobody's, and is not taken for others'.
+func TestWhatADeadProcessWasSentIsNotForeign(t *testing.T) {
+	const rate, over, rtt = 10e6, 200 * time.Millisecond, time.Second
+	died := time.Unix(1000, 0)
+	p := &process{index: 1, host: &host{name: "Y"}}
+	pol := &policy{flows: map[[2]int]*flow{{0, 1}: {rtt: rtt}}, traffics: map[string]*traffic{}}
+	pol.died(p, died)
+	y := pol.trafficOf("Y")
+	for passed := over; passed < rtt; passed += over {
+		_, _, in, out := y.take(control.HostReading{Over: int64(over), In: rate, Out: rate}, died.Add(passed))
+		require.Zero(t, in+out, "%v after it died", passed)
+	}
+	_, _, in, _ := y.take(control.HostReading{Over: int64(over), In: rate}, died.Add(2*rtt))
+	require.Greater(t, in, rate/2, "what still comes long after that")
 }
 
 // A link that ranks share with copies delivers both; over another network copies take nothing of it.

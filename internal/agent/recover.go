@@ -61,6 +61,9 @@ func (a *Agent) strand(why verdict, lost ...*process) {
 	s := &a.survival
 	for _, p := range lost {
 		a.breakMoves(p, why.text)
+		if a.policy != nil && !p.host.lost {
+			a.policy.died(p, time.Now())
+		}
 		for _, r := range p.ranks {
 			delete(p.finished, r)
 			if s.lives[r]++; s.lives[r] > livesMost {

@@ -274,7 +274,7 @@ func TestWhereAMoveWasToCountsWhenItsSourceIsLost(t *testing.T) {
 	p := a.processes
 	a.store(0, stored{version{1, 6}, p[2].host, "copy"})
 	a.survival.covered[0] = version{1, 6}
-	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[2].place()})),
+	a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[2].place()})),
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	a.tellHosts()
 	a.tellPolicy(leader.ProcessReady{Place: p[1].place()})
@@ -297,7 +297,7 @@ func TestAPlanThatCannotBeginHoldsUpNobody(t *testing.T) {
 	a, _ := surviving(1, 1, 0, 0)
 	a.done = make(chan struct{}) // what timers post is taken below
 	p := a.processes
-	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
+	a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	a.tellHosts()
 	a.tellPolicy(leader.LeadingFrom{Host: "a"})
@@ -323,7 +323,7 @@ func TestEvictedWhileTheHostIsDrained(t *testing.T) {
 	a, _ := surviving(1, 1, 0)
 	a.done = make(chan struct{}) // what timers post is not taken
 	p := a.processes
-	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
+	a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{p[0].place(), p[1].place()})),
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	a.tellHosts()
 	a.tellPolicy(leader.LeadingFrom{Host: "a"})
@@ -358,7 +358,7 @@ func TestWhoIsToEndTellsTheNextHead(t *testing.T) {
 
 // cordon has a policy begin, for which these hosts of a are cordoned.
 func (a *Agent) cordon(hosts []string) {
-	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{a.processes[0].place()})),
+	a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New([]topology.Place{a.processes[0].place()})),
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	for _, h := range a.hosts {
 		a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})
@@ -589,7 +589,7 @@ func TestAMoveIsToldToWhomItConcerns(t *testing.T) {
 			places = append(places, p.place())
 		}
 		spare := a.processes[len(ranks)-1]
-		a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Moves}, topology.New(places[:len(ranks)-1])),
+		a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Moves}, topology.New(places[:len(ranks)-1])),
 			hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 		const moved = 7*each + 3
 		a.tellPolicy(leader.Traffic{Rank: moved, To: []leader.Flow{{To: moved + 1}, {To: moved + each}}})
@@ -700,7 +700,7 @@ func TestBuddiesThatWillDo(t *testing.T) {
 	for _, p := range a.processes {
 		places = append(places, p.place())
 	}
-	a.policy = &policy{machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New(places)),
+	a.policy = &policy{traffics: map[string]*traffic{}, machine: leader.New(leader.Config{Level: leader.Crashes}, topology.New(places)),
 		hosts: map[string]bool{}, refs: map[string]order{}, said: map[uint64]leader.Record{}}
 	for _, h := range a.hosts {
 		a.tellPolicy(leader.HostJoined{Host: h.name, Trusted: true})

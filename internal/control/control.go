@@ -271,6 +271,15 @@ type Paths struct {
 	Over  time.Duration // the time since then
 	Links []PathReading
 	Heard []int // the processes from which something has come, over a connection whose path is measured
+
+	Passed []Passed
+}
+
+// A Passed is what has come from another process since then, and what has gone there. A connection's first bytes,
+// which no PathReading has, are among that.
+type Passed struct {
+	Peer    int
+	In, Out uint64
 }
 
 // A PathReading is of the path to another process, all its connections together.

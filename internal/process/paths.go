@@ -16,7 +16,9 @@ import (
 type course struct {
 	path.Course
 	received       uint64 // by the last look
-	heard          bool   // something has come since the last reading
+	delivered      uint64 // by the last look
+	passed         control.Passed
+	heard          bool // something has come since the last reading
 	sent, messages uint64
 	size           sensors.SizeClass
 	network        topology.Class
@@ -42,7 +44,7 @@ func (p *Process) reportPaths() {
 	for {
 		select {
 		case <-r.due.C:
-			if told := r.look(); len(told.Links) > 0 || len(told.Heard) > 0 {
+			if told := r.look(); len(told.Links) > 0 || len(told.Heard) > 0 || len(told.Passed) > 0 {
 				p.agent.Send(control.Message{Paths: &told}) // if that fails, Receive will
 			}
 		case <-p.stopped:
@@ -105,6 +107,11 @@ func (r *pathReport) look() (told control.Paths) {
 			c.heard = false
 			told.Heard = append(told.Heard, peer)
 		}
+		if c.passed.In > 0 || c.passed.Out > 0 {
+			c.passed.Peer = peer
+			told.Passed = append(told.Passed, c.passed)
+			c.passed = control.Passed{}
+		}
 		if reading, any := c.Read(told.Over); any {
 			sent, _ := r.p.engine.Traffic(peer)
 			told.Links = append(told.Links, control.PathReading{Reading: reading, Peer: peer, Class: c.network, Size: c.class(sent.Messages, sent.Bytes, reading.Bytes), Sent: sent.Bytes})
@@ -117,7 +124,18 @@ func (r *pathReport) look() (told control.Paths) {
 func (c *course) see(info transport.PathInfo, now time.Time, passed time.Duration) {
 	c.See(info, now, passed)
 	c.heard = c.heard || info.Received > c.received
-	c.received = info.Received
+	c.passed.In += grown(&c.received, info.Received)
+	c.passed.Out += grown(&c.delivered, info.Delivered)
+}
+
+// grown is by how much a counter has grown since the last look. One that is less is of another connection.
+func grown(last *uint64, now uint64) uint64 {
+	before := *last
+	*last = now
+	if now < before {
+		return now
+	}
+	return now - before
 }
 
 // class is how long messages are lately; of how many and how many bytes were sent, ever. Where there never was one, what
