@@ -98,7 +98,9 @@ func (m *Machine) drainOn() {
 			}
 		}
 		before, why := len(d.record.Plans), ""
-		for _, r := range ranksAt(h) {
+		all := ranksAt(h)
+		slices.SortStableFunc(all, func(r, o topology.Rank) int { return m.ranks[r].retry.Compare(m.ranks[o].retry) }) // or those that cannot leave would use up the moves
+		for _, r := range all {
 			if m.ranks[r].plan != 0 {
 				continue
 			}

@@ -157,3 +157,33 @@ func TestADrainOfBeforeWaitsForRoom(t *testing.T) {
 	require.Len(t, plansOf(m.Step(start, ProcessReady{topology.Place{Host: "X", Slot: 1}})), 1)
 	require.Contains(t, m.Step(start, Drain{Host: "Q", Accepted: true})[0].(Tell).Record.Why, "there is no host Q")
 }
+
+// On a host that is drained are more ranks that cannot leave, as they have finished, than may move within a minute. The others leave.
+func TestADrainTriesThoseLastThatCouldNotLeave(t *testing.T) {
+	const most, stay = 10, 15
+	var places []topology.Place
+	for slot := range stay + 1 {
+		places = append(places, topology.Place{Host: "a", Slot: slot})
+	}
+	m, now := New(Config{MovesPerMinute: most}, topology.New(places)), start
+	m.Step(now, HostJoined{Host: "a", Trusted: true})
+	m.Step(now, HostJoined{Host: "b", Trusted: true})
+	for slot := range places {
+		m.Step(now, ProcessReady{topology.Place{Host: "b", Slot: slot}})
+	}
+	left := false
+	todo := m.Step(now, Drain{Host: "a"})
+	for end := now.Add(2*time.Minute + time.Second); now.Before(end); now = now.Add(100 * time.Millisecond) {
+		for ; len(todo) > 0; todo = todo[1:] {
+			if do, is := todo[0].(Do); is {
+				o := adapt.Outcome{End: adapt.Undone, Why: "it has finished"}
+				if do.Plan.Act.Rank == stay {
+					o, left = adapt.Outcome{End: adapt.Finished}, true
+				}
+				todo = append(todo, m.Step(now, PlanEnded{do.Plan.ID, o})...)
+			}
+		}
+		todo = m.Step(now, Tick{})
+	}
+	require.True(t, left)
+}
