@@ -106,9 +106,7 @@ func (a *Agent) addHost(name string, ended func(error)) {
 		return
 	}
 	b.Head = a.familiar(b.Head)
-	for _, i := range a.voters {
-		b.Voters = append(b.Voters, a.voterOf(i))
-	}
+	b.Voters = a.allVoters()
 	a.detail("host %s: an agent is started there", name)
 	a.agreed(func() { a.head.launches.start(b, a.launchFailed) })
 	a.after(a.addPatience(), func() { a.tooLate(h) })

@@ -165,11 +165,3 @@ func (a *Agent) broughtAll(rank int) {
 		}
 	}
 }
-
-// agentOf is the index of a host's agent.
-func (a *Agent) agentOf(h *host) int {
-	if h.here {
-		return 0
-	}
-	return h.index + 1
-}

@@ -135,10 +135,9 @@ func (h *host) able() bool {
 
 // takes is where the agent of h takes copies.
 func (a *Agent) takes(h *host) control.Buddy {
-	b := control.Buddy{Agent: h.index + 1}
-	port := h.copies
+	b, port := control.Buddy{Agent: a.agentOf(h)}, h.copies
 	if h.here {
-		b.Agent, port = 0, a.buddies.Port()
+		port = a.buddies.Port()
 	}
 	for _, n := range a.networksOf(h) {
 		if addr := net.JoinHostPort(n.Address, strconv.Itoa(port)); n.Class != topology.SameHost && !slices.Contains(b.Addrs, addr) {
@@ -151,11 +150,19 @@ func (a *Agent) takes(h *host) control.Buddy {
 // hostOf is the host of an agent, by the index that others know it by; nil: there is none.
 func (a *Agent) hostOf(agent int) *host {
 	for _, h := range a.hosts {
-		if h.here && agent == 0 || !h.here && agent == h.index+1 {
+		if a.agentOf(h) == agent {
 			return h
 		}
 	}
 	return nil
+}
+
+// agentOf is the index of a host's agent.
+func (a *Agent) agentOf(h *host) int {
+	if h.here {
+		return 0
+	}
+	return h.index + 1
 }
 
 // tellOfCopies tells the agent of h.

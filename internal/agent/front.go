@@ -136,14 +136,12 @@ func (a *Agent) parted(f *front) {
 
 // tellFronts tells who show the job where to look for the next head.
 func (a *Agent) tellFronts() {
-	v := &control.Voters{}
-	for _, i := range a.voters {
-		v.Voters = append(v.Voters, a.voterOf(i))
+	if len(a.voters) == 0 {
+		return
 	}
+	v := &control.Voters{Voters: a.allVoters()}
 	for _, f := range a.fronts {
-		if len(v.Voters) > 0 {
-			f.tell(control.ToFront{Voters: v})
-		}
+		f.tell(control.ToFront{Voters: v})
 	}
 }
 
@@ -227,10 +225,7 @@ func leaveBehind(dir string, texts []control.Text, code int) error {
 // passFor is what lets a front in.
 func (a *Agent) passFor() (control.Pass, error) {
 	c, err := a.authority.Issue(identity.Front, 0)
-	p := control.Pass{Job: a.job.Name, Credentials: c, Silence: int64(a.job.Silence)}
-	for _, i := range a.voters {
-		p.Voters = append(p.Voters, a.voterOf(i))
-	}
+	p := control.Pass{Job: a.job.Name, Credentials: c, Silence: int64(a.job.Silence), Voters: a.allVoters()}
 	if len(p.Voters) == 0 { // others have not joined yet
 		p.Voters = []control.Voter{{Agent: a.own() + 1, Addrs: a.deputy.boot.Head}}
 	}

@@ -59,13 +59,10 @@ func (a *Agent) joined(r *remote, j control.Joined, here, there string) bool {
 		a.populate(h)
 		return true
 	}
-	for _, h := range a.hosts {
-		if h.place == nil && len(h.processes) > 0 {
-			return true
-		}
+	if len(a.notJoined()) == 0 {
+		a.allJoined()
+		a.startAll()
 	}
-	a.allJoined()
-	a.startAll()
 	return true
 }
 

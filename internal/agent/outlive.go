@@ -313,12 +313,17 @@ func (a *Agent) voterOf(i int) control.Voter {
 	return control.Voter{Agent: i + 1, Host: a.hosts[i].name, Addrs: a.takes(a.hosts[i]).Addrs}
 }
 
+// allVoters is how all that vote are reached.
+func (a *Agent) allVoters() (all []control.Voter) {
+	for _, i := range a.voters {
+		all = append(all, a.voterOf(i))
+	}
+	return all
+}
+
 // tellVoters tells all agents who votes.
 func (a *Agent) tellVoters(also ...int) {
-	var v control.Voters
-	for _, i := range a.voters {
-		v.Voters = append(v.Voters, a.voterOf(i))
-	}
+	v := control.Voters{Voters: a.allVoters()}
 	for i, h := range a.hosts {
 		if h.able() {
 			own := v
@@ -331,9 +336,6 @@ func (a *Agent) tellVoters(also ...int) {
 
 // foundVoters begins the replication of what this head decides: all agents have joined.
 func (a *Agent) foundVoters() {
-	if a.deputy == nil {
-		return
-	}
 	a.voters = a.electorate()
 	a.record(ledger.Entry{Voters: &ledger.Voters{Hosts: a.voters}})
 	if len(a.voters) < 3 {
@@ -341,11 +343,7 @@ func (a *Agent) foundVoters() {
 		return
 	}
 	a.tellVoters()
-	var all []control.Voter
-	for _, i := range a.voters {
-		all = append(all, a.voterOf(i))
-	}
-	r, err := a.deputy.office.found(all)
+	r, err := a.deputy.office.found(a.allVoters())
 	if err != nil {
 		a.warn("the job ends with the agent of host %s: %v", a.hosts[a.own()].name, err)
 		return
