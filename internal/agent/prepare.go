@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -89,14 +90,13 @@ func (a *Agent) prepareOutput() error {
 	out, ok1 := a.job.Stdout.(*os.File)
 	errs, ok2 := a.job.Stderr.(*os.File)
 	a.first = len(a.processes)
-	screens := [2]*screen{new(screen), new(screen)}
+	a.screens = [2]*screen{new(screen), new(screen)}
 	if !a.apart && (!ok1 || !ok2 || sameFile(out, errs)) {
-		screens[0] = screens[1]
+		a.screens[0] = a.screens[1]
 	}
-	a.screens = screens
-	a.speaker = newSpeaker(&stream{screen: screens[1], w: a.job.Stderr})
+	a.speaker = newSpeaker(&stream{screen: a.screens[1], w: a.job.Stderr})
 	for _, p := range a.processes {
-		if err := a.outputOf(p, screens); err != nil {
+		if err := a.outputOf(p); err != nil {
 			return fmt.Errorf("make the output of %s: %w", p.who(), err)
 		}
 	}
@@ -104,19 +104,18 @@ func (a *Agent) prepareOutput() error {
 }
 
 // outputOf makes the streams of p.
-func (a *Agent) outputOf(p *process, screens [2]*screen) error {
-	for i, w := range []any{a.job.Stdout, a.job.Stderr} {
-		name := [2]string{"stdout", "stderr"}[i]
-		s := &stream{screen: screens[i], stamped: a.job.Timestamp, prompt: p.reads}
+func (a *Agent) outputOf(p *process) error {
+	for i, w := range []io.Writer{a.job.Stdout, a.job.Stderr} {
+		s := &stream{screen: a.screens[i], stamped: a.job.Timestamp, prompt: p.reads}
 		s.lost = func(err error) { a.post(func() { a.outputLost(p, err) }) }
 		if a.job.OutputDir == "" && a.spool != nil {
 			s.w = outlet{spooled{a.spool, i == 1}, p.index, s}
 		} else if a.job.OutputDir == "" {
-			s.w = w.(interface{ Write([]byte) (int, error) })
+			s.w = w
 		} else {
 			s.screen, s.prompt = new(screen), false
 		}
-		if err := a.signOutput(s, p.label(), name); err != nil {
+		if err := a.signOutput(s, p.label(), i); err != nil {
 			return err
 		}
 		p.streams[i] = s
@@ -125,8 +124,9 @@ func (a *Agent) outputOf(p *process, screens [2]*screen) error {
 	return nil
 }
 
-// signOutput has what comes of s from now on be that of the process called label.
-func (a *Agent) signOutput(s *stream, label, name string) error {
+// signOutput has what comes of s from now on be that of the process called label: which of its two outputs s is.
+func (a *Agent) signOutput(s *stream, label string, which int) error {
+	name := [2]string{"stdout", "stderr"}[which]
 	s.screen.mu.Lock()
 	defer s.screen.mu.Unlock()
 	if a.job.Tag {
@@ -157,7 +157,7 @@ func (a *Agent) signAs(p *process, rank int) {
 		if s == nil {
 			continue
 		}
-		if err := a.signOutput(s, strconv.Itoa(rank), [2]string{"stdout", "stderr"}[i]); err != nil {
+		if err := a.signOutput(s, strconv.Itoa(rank), i); err != nil {
 			s.broken.Store(true)
 			a.after(0, func() { a.outputLost(p, err) })
 		}
@@ -173,20 +173,21 @@ func (a *Agent) prepareHere() error {
 	if ok1 && ok2 && len(a.processes) == 1 && !a.job.Tag && !a.job.Timestamp && a.job.OutputDir == "" {
 		raw = [2]*os.File{out, errs}
 	}
-	var last *process
+	var last *Program
+	file := "" // of that
 	for _, p := range a.processes {
 		if !p.host.here {
 			continue
 		}
 		m := crew.Process{Index: p.index, Ranks: p.ranks, Program: p.prog.program(), Raw: raw}
 		var err error
-		if last != nil && last.prog == p.prog {
-			m.File = last.path
-		} else if m.File, err = m.Program.Find(); err != nil {
-			return err
+		if p.prog != last {
+			if file, err = m.Program.Find(); err != nil {
+				return err
+			}
+			last = p.prog
 		}
-		p.path = m.File
-		last = p
+		m.File = file
 		if raw[0] != nil {
 			p.streams = [2]*stream{}
 		}

@@ -19,7 +19,6 @@ type process struct {
 	slot  int  // it is the slot-th there
 	reads bool // it has the job's standard input
 
-	path    string     // the file executed, on this host
 	streams [2]*stream // its output; nil if it writes past the agent
 
 	pid       int

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -273,5 +272,3 @@ type outlet struct {
 func (w outlet) Write(p []byte) (int, error) {
 	return len(p), w.spool.add(control.Text{Stderr: w.stderr, Process: w.process, End: w.of.end, Data: p})
 }
-
-var _ io.Writer = outlet{}

@@ -245,7 +245,7 @@ func (a *Agent) recall(state *ledger.State) error {
 		}
 		if c.Move != nil && !c.Ended {
 			s.moving[c.Move.Rank] = &move{rank: c.Move.Rank, from: a.processes[c.Move.From], to: a.processes[c.Move.To], epoch: epoch,
-				began: time.Now(), came: c.Kind == ledger.Moved, told: func(error) {}}
+				came: c.Kind == ledger.Moved, told: func(error) {}}
 		}
 	}
 	for r := range s.covered {

@@ -49,7 +49,6 @@ type move struct {
 	rank     int
 	from, to *process
 	epoch    uint32
-	began    time.Time
 	came     bool        // the rank is in to, though perhaps not all of its state
 	told     func(error) // who asked for it
 	stood    time.Duration
@@ -289,8 +288,8 @@ func (a *Agent) sparesFail() (how string, none bool) {
 
 // newSpare is one more process on h, of the program of another, which is still to be started.
 func (a *Agent) newSpare(h *host, like *process) (*process, error) {
-	p := &process{index: len(a.processes), prog: like.prog, host: h, slot: a.slotsUsed(h.name), path: like.path, finished: map[int]control.RankReport{}}
-	if err := a.outputOf(p, a.screens); err != nil {
+	p := &process{index: len(a.processes), prog: like.prog, host: h, slot: a.slotsUsed(h.name), finished: map[int]control.RankReport{}}
+	if err := a.outputOf(p); err != nil {
 		return nil, err
 	}
 	a.record(ledger.Entry{Added: new(a.added(p))})
@@ -426,7 +425,7 @@ func (a *Agent) movable(rank int) error {
 func (a *Agent) moveTo(rank int, from, to *process, told func(error)) *move {
 	s := &a.survival
 	s.epoch++
-	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, began: time.Now(), told: told}
+	m := &move{rank: rank, from: from, to: to, epoch: s.epoch, told: told}
 	s.moving[rank] = m
 	a.record(ledger.Entry{Moving: &ledger.Moving{Rank: rank, From: from.index, To: to.index, Epoch: m.epoch}})
 	a.signAs(to, rank) // before it can write
