@@ -204,9 +204,7 @@ func (a *Agent) prepareOutliving() error {
 		h.here = false // it has a deputy, as the others have
 	}
 	a.copies = true
-	a.spool = newSpool()
-	a.job.Stdout, a.job.Stderr = spooled{a.spool, false}, spooled{a.spool, true}
-	if err := a.prepareOutput(); err != nil {
+	if err := a.prepareSpool(); err != nil {
 		return err
 	}
 	if err := a.prepareChaos(); err != nil {
@@ -215,17 +213,8 @@ func (a *Agent) prepareOutliving() error {
 	if err := a.noTargets(); err != nil {
 		return err
 	}
-	if a.job.Events != "" {
-		var err error
-		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
-			return err
-		}
-	}
-	if a.job.Trace != "" {
-		var err error
-		if a.traceFile, err = openTrace(a.job.Trace); err != nil {
-			return err
-		}
+	if err := a.prepareFiles(); err != nil {
+		return err
 	}
 	text, err := json.Marshal(plan{Job: a.job.portable(), Began: a.began.UTC(), Input: a.job.Stdin != nil, Apart: a.apart, Authority: a.authority.Secret(), Token: a.token})
 	if err != nil {
@@ -242,6 +231,13 @@ func (a *Agent) prepareOutliving() error {
 	a.record(ledger.Entry{Job: &j})
 	a.openDoor(0)
 	return nil
+}
+
+// prepareSpool is prepareOutput where the output is for who shows the job.
+func (a *Agent) prepareSpool() error {
+	a.spool = newSpool()
+	a.job.Stdout, a.job.Stderr = spooled{a.spool, false}, spooled{a.spool, true}
+	return a.prepareOutput()
 }
 
 // added is p for the ledger.

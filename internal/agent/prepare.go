@@ -56,20 +56,26 @@ func (a *Agent) prepare() error {
 	if err := a.prepareChaos(); err != nil {
 		return err
 	}
+	if err := a.prepareFiles(); err != nil {
+		return err
+	}
+	if err := a.prepareHere(); err != nil {
+		return err
+	}
+	return a.serveMetrics()
+}
+
+// prepareFiles opens those that events and the trace go to.
+func (a *Agent) prepareFiles() (err error) {
 	if a.job.Events != "" {
 		if a.eventsFile, err = openEvents(a.job.Events); err != nil {
 			return err
 		}
 	}
 	if a.job.Trace != "" {
-		if a.traceFile, err = openTrace(a.job.Trace); err != nil {
-			return err
-		}
+		a.traceFile, err = openTrace(a.job.Trace)
 	}
-	if err := a.prepareHere(); err != nil {
-		return err
-	}
-	return a.serveMetrics()
+	return err
 }
 
 // publish has other goroutines than loop know all processes and hosts.

@@ -80,9 +80,7 @@ func succeed(d *deputy, r *replica.Replica) (*Agent, error) {
 			p.reads = slices.Contains(state.Job.Processes[p.index].Ranks, a.job.StdinRank)
 		}
 	}
-	a.spool = newSpool()
-	a.job.Stdout, a.job.Stderr = spooled{a.spool, false}, spooled{a.spool, true}
-	if err := a.prepareOutput(); err != nil {
+	if err := a.prepareSpool(); err != nil {
 		return nil, err
 	}
 	if err := a.recallPromises(state.Promises); err != nil {
