@@ -257,11 +257,14 @@ func (m *Machine) recoverRank(r topology.Rank, info *rankInfo) (rec *Record, hop
 			c.record.Why = "what is lost begins anew: no snapshot was taken yet"
 		}
 	}
-	s := Relocate{Rank: r, From: m.at(r), Again: true, Copy: copied}
-	s.Carry = m.carry(copied, to.Host, info.bytes)
-	s.Cost = m.againCost(r, copied, to.Host)
-	m.relocate(s, to.Host, c.record)
+	m.relocate(m.fromCopy(r, to.Host, copied), to.Host, c.record)
 	return c.record, ""
+}
+
+// fromCopy is to begin a rank again on a host, from the copy on another; "": anew.
+func (m *Machine) fromCopy(r topology.Rank, to, copied string) Relocate {
+	return Relocate{Rank: r, From: m.at(r), To: topology.Place{Host: to}, Again: true, Copy: copied,
+		Carry: m.carry(copied, to, m.ranks[r].bytes), Cost: m.againCost(r, copied, to)}
 }
 
 // carry is how long state takes from one host to another; from "" there is none.

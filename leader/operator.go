@@ -31,13 +31,15 @@ func (m *Machine) alive(r topology.Rank, to string) Relocate {
 	return s
 }
 
-func (m *Machine) joined() (names []string) {
+// noHost says that a host is not in the job.
+func (m *Machine) noHost(host string) string {
+	var joined []string
 	for _, name := range m.names {
 		if m.hosts[name].joined {
-			names = append(names, name)
+			joined = append(joined, name)
 		}
 	}
-	return names
+	return fmt.Sprintf("there is no host %s in the job: it has %s", host, strings.Join(joined, " "))
 }
 
 // RefusesDrain is why a host cannot be drained now; empty: it can.
@@ -45,7 +47,7 @@ func (m *Machine) RefusesDrain(host string) string {
 	h := m.hosts[host]
 	switch {
 	case h == nil || !h.joined:
-		return fmt.Sprintf("there is no host %s in the job: it has %s", host, strings.Join(m.joined(), " "))
+		return m.noHost(host)
 	case h.draining != nil:
 		return fmt.Sprintf("%s is being drained already", host)
 	}
@@ -144,7 +146,7 @@ func (m *Machine) cordon(in Cordon) {
 	seen := fmt.Sprintf("the operator cordons %s", in.Host)
 	h := m.hosts[in.Host]
 	if h == nil || !h.joined {
-		m.answer(in.Ref, "refused", fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " ")), seen)
+		m.answer(in.Ref, "refused", m.noHost(in.Host), seen)
 		return
 	}
 	h.cordoned = true
@@ -155,7 +157,7 @@ func (m *Machine) uncordon(in Uncordon) {
 	seen := fmt.Sprintf("the operator uncordons %s", in.Host)
 	h := m.hosts[in.Host]
 	if h == nil || !h.joined {
-		m.answer(in.Ref, "refused", fmt.Sprintf("there is no host %s in the job: it has %s", in.Host, strings.Join(m.joined(), " ")), seen)
+		m.answer(in.Ref, "refused", m.noHost(in.Host), seen)
 		return
 	}
 	h.cordoned, h.draining = false, nil

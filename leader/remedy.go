@@ -107,7 +107,6 @@ type user struct {
 func (m *Machine) users(t Trouble) (all []user) {
 	sum := map[topology.Rank]float64{}
 	var order []topology.Rank
-	at := func(name string) []topology.Rank { return ranksAt(m.hosts[name]) }
 	note := func(r topology.Rank, rate float64) {
 		if _, ok := sum[r]; !ok {
 			order = append(order, r)
@@ -115,7 +114,8 @@ func (m *Machine) users(t Trouble) (all []user) {
 		sum[r] += rate
 	}
 	known := false
-	cross := func(from, to topology.Rank, rate float64, s Suspect) {
+	s := t.Suspect
+	cross := func(from, to topology.Rank, rate float64) {
 		a, b := m.at(from).Host, m.at(to).Host
 		switch {
 		case a == b:
@@ -130,20 +130,19 @@ func (m *Machine) users(t Trouble) (all []user) {
 			note(to, rate)
 		}
 	}
-	s := t.Suspect
 	hosts := []string{s.Host}
 	if s.Host == "" {
 		hosts = []string{s.Link.From, s.Link.To}
 	}
 	for _, name := range hosts {
-		for _, r := range at(name) {
+		for _, r := range ranksAt(m.hosts[name]) {
 			known = known || len(m.ranks[r].to)+len(m.ranks[r].from) > 0
 			if s.Starved {
 				note(r, 0)
 			}
 			for _, f := range m.ranks[r].to {
 				if s.Host != "" || name == s.Link.From {
-					cross(r, f.To, f.Rate, s)
+					cross(r, f.To, f.Rate)
 				}
 			}
 			if s.Host == "" {
@@ -152,7 +151,7 @@ func (m *Machine) users(t Trouble) (all []user) {
 			for _, o := range m.ranks[r].from {
 				for _, f := range m.ranks[o].to {
 					if f.To == r && s.In {
-						cross(o, r, f.Rate, s)
+						cross(o, r, f.Rate)
 					}
 				}
 			}
@@ -160,7 +159,7 @@ func (m *Machine) users(t Trouble) (all []user) {
 	}
 	if !known {
 		for _, name := range hosts {
-			for _, r := range at(name) {
+			for _, r := range ranksAt(m.hosts[name]) {
 				note(r, 0)
 			}
 		}
@@ -362,10 +361,7 @@ func (m *Machine) way(t Trouble, r topology.Rank, taken map[string]int) (group [
 	if !ok {
 		return nil, no
 	}
-	info, from := &m.ranks[r], m.at(r)
-	live := Relocate{Rank: r, From: from, To: topology.Place{Host: to}}
-	live.Carry = m.carry(from.Host, to, info.bytes)
-	live.Cost = (standstill + live.Carry).Seconds()
+	info, live := &m.ranks[r], m.alive(r, to)
 	if t.Verdict.Kind == Starve { // all that it does there, the way to its next safe point too, takes so much longer
 		live.Cost /= max(t.Left, 0.01)
 	}
@@ -422,10 +418,7 @@ func (m *Machine) again(t Trouble, r topology.Rank, to string, taken map[string]
 		if !ok {
 			return nil
 		}
-		group = append(group, Relocate{
-			Rank: o, From: from, To: topology.Place{Host: host}, Again: true, Copy: copied,
-			Carry: m.carry(copied, host, m.ranks[o].bytes), Cost: m.againCost(o, copied, host),
-		})
+		group = append(group, m.fromCopy(o, host, copied))
 	}
 	return group
 }
