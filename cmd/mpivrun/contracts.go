@@ -186,16 +186,12 @@ func compareContracts(w io.Writer, first, second string, asJSON bool) error {
 			same--
 		}
 	}
-	_, err = fmt.Fprintf(w, "%s the same, within what each scatters\n", isOrAre(same, "promise"))
-	return err
-}
-
-// isOrAre is "1 promise is", "2 promises are".
-func isOrAre(n int, what string) string {
-	if n == 1 {
-		return count(n, what) + " is"
+	are := "are"
+	if same == 1 {
+		are = "is"
 	}
-	return count(n, what) + " are"
+	_, err = fmt.Fprintf(w, "%s %s the same, within what each scatters\n", count(same, "promise"), are)
+	return err
 }
 
 // contractCalled is that of a file, or what a job has learned so far.

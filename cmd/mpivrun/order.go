@@ -52,7 +52,7 @@ func giveOrder(w io.Writer, op string, args []string) error {
 	}
 	fmt.Fprintln(w, ans.Decision)
 	if wait {
-		return awaitEmpty(w, j, ans.Host)
+		awaitEmpty(w, j, ans.Host)
 	}
 	return nil
 }
@@ -64,12 +64,12 @@ const (
 )
 
 // awaitEmpty waits until no rank is on a host any more, or the job has ended.
-func awaitEmpty(w io.Writer, j rundir.Job, host string) error {
+func awaitEmpty(w io.Writer, j rundir.Job, host string) {
 	for said := time.Now(); ; time.Sleep(emptyLook) {
 		ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
 		if _, gone := os.Stat(j.Dir); err != nil && errors.Is(gone, os.ErrNotExist) {
 			fmt.Fprintf(w, "job %s has ended\n", j.Name)
-			return nil
+			return
 		}
 		still := ""
 		if s := ans.State(); err != nil {
@@ -78,7 +78,7 @@ func awaitEmpty(w io.Writer, j rundir.Job, host string) error {
 			left := ranksOn(s, host)
 			if len(left) == 0 {
 				fmt.Fprintf(w, "no rank is on host %s any more\n", host)
-				return nil
+				return
 			}
 			still = fmt.Sprintf("still on host %s: ranks %s", host, ranksText(left))
 		}

@@ -426,7 +426,7 @@ var (
 func (d *deputy) pass(q json.RawMessage, late <-chan time.Time) (text []byte, err error) {
 	id, reply := d.expect()
 	defer d.forget(id)
-	if !d.awaitHead(questionTime / 2) {
+	if !d.awaitHead() {
 		return nil, ErrNoHead
 	}
 	d.say(control.FromAgent{Question: &control.Exchange{ID: id, Text: q}})
@@ -474,9 +474,9 @@ func (d *deputy) unanswered() {
 	}
 }
 
-// awaitHead waits until there is a head; false if there is none by then.
-func (d *deputy) awaitHead(patience time.Duration) bool {
-	end := time.After(patience)
+// awaitHead waits until there is a head; false if there is none in time to ask it.
+func (d *deputy) awaitHead() bool {
+	end := time.After(questionTime / 2)
 	for d.books.up.Load() == nil {
 		select {
 		case <-time.After(5 * time.Millisecond):

@@ -368,7 +368,7 @@ func (s *office) bears(l *line) bool {
 	if !s.d.boot.Outlive {
 		return true
 	}
-	s.elected = s.find(control.ProtocolAwait, l.term+1, quick(s.d.boot.Silence))
+	s.elected = s.find(l.term+1, quick(s.d.boot.Silence))
 	return s.elected == nil && l.conn.Heard() < s.d.boot.Silence+2*reachedAgain
 }
 
@@ -382,7 +382,7 @@ func (s *office) next() *line {
 	for since := time.Now(); time.Since(since) < headless(s.d.boot.Silence); patience = min(2*patience, 3*shortest) {
 		l := s.elected
 		if s.elected = nil; l == nil {
-			l = s.find(control.ProtocolAwait, s.term, patience)
+			l = s.find(s.term, patience)
 		}
 		if l != nil {
 			l.conn.SetWriteDeadline(time.Now().Add(rejoinTime)) // the host may be lost that it leads from
@@ -410,10 +410,10 @@ const rejoinTime = 2 * control.AlivePatient
 // answer, and another may be elected meanwhile; those that are slow are asked for longer later.
 func quick(silence time.Duration) time.Duration { return max(silence/3, 100*time.Millisecond) }
 
-// find asks all voters which of them is the head, of that term at least; nil: none, for now. By
-// ProtocolAwait those that are not may yet become it. If most of them refuse this agent, it was declared
+// find asks all voters which of them is the head, of that term at least; nil: none, for now. Those that are
+// not may yet become it: see await. If most of them refuse this agent, it was declared
 // dead, and has nothing to look for.
-func (s *office) find(protocol string, term uint64, patience time.Duration) *line {
+func (s *office) find(term uint64, patience time.Duration) *line {
 	s.mu.Lock()
 	voters := slices.Clone(s.voters)
 	s.mu.Unlock()
@@ -426,7 +426,7 @@ func (s *office) find(protocol string, term uint64, patience time.Duration) *lin
 	found := make(chan answer)
 	for _, v := range voters {
 		s.wg.Go(func() {
-			l, err := s.try(ctx, protocol, v, term)
+			l, err := s.try(ctx, control.ProtocolAwait, v, term)
 			select {
 			case found <- answer{l, err}:
 			case <-ctx.Done():

@@ -352,7 +352,7 @@ func ending(st syscall.WaitStatus) string { return endingOf(1, st) }
 // endingOf says it of so many ranks.
 func endingOf(ranks int, st syscall.WaitStatus) string {
 	if st.Signaled() {
-		text := fmt.Sprintf("%s killed by signal %d (%s)", plural(max(ranks, 1), "was", "were"), st.Signal(), st.Signal())
+		text := fmt.Sprintf("%s killed by signal %d (%s)", was(ranks), st.Signal(), st.Signal())
 		if st.CoreDump() {
 			text += ", core dumped"
 		}
@@ -386,7 +386,7 @@ func (a *Agent) signal(sig syscall.Signal) {
 		a.after(signalGrace, func() {
 			if left := a.everyone(); len(left) > 0 { // otherwise only output is not shown yet
 				a.warn("%s did not end within %v of signal %d (%v), and %s killed",
-					names(left), signalGrace, sig, sig, plural(len(left), "was", "were"))
+					names(left), signalGrace, sig, sig, was(len(left)))
 			}
 			a.killAll()
 		})
@@ -401,9 +401,10 @@ func (a *Agent) signal(sig syscall.Signal) {
 	}
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
+// was is the verb for so many; none is said as one.
+func was(n int) string {
+	if n > 1 {
+		return "were"
 	}
-	return many
+	return "was"
 }

@@ -48,14 +48,14 @@ type activity struct {
 func goroutines() (ranks map[int]*activity, strangers *activity) {
 	var profile bytes.Buffer
 	pprof.Lookup("goroutine").WriteTo(&profile, 1)
-	return readProfile(profile.String(), framesOf)
+	return readProfile(profile.String())
 }
 
 var labelled = regexp.MustCompile(`^# labels: .*"` + Label + `":"(\d+|` + ofLibrary + `)"`)
 
 // readProfile reads a profile in the format of pprof's debug=1: for each stack
 // a line "N @ PC PC …", perhaps one of labels, lines for people, an empty one.
-func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ranks map[int]*activity, strangers *activity) {
+func readProfile(profile string) (ranks map[int]*activity, strangers *activity) {
 	ranks, strangers = map[int]*activity{}, &activity{}
 	for record := range strings.SplitSeq(profile, "\n\n") {
 		for line := range strings.Lines(record) {
@@ -69,7 +69,7 @@ func readProfile(profile string, frames func(pcs []uintptr) []runtime.Frame) (ra
 				pc, _ := strconv.ParseUint(s, 0, 64)
 				pcs = append(pcs, uintptr(pc))
 			}
-			stack := frames(pcs)
+			stack := framesOf(pcs)
 			if serves(stack) {
 				break
 			}

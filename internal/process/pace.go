@@ -113,7 +113,7 @@ func (p *pace) take(state int64, log []engine.LoggedTo, now time.Time) (waits []
 	}
 	p.byAnswer = false
 	if p.skip > 0 {
-		p.skip = max(p.skip-1, 0)
+		p.skip--
 		return nil
 	}
 	for _, to := range log {
