@@ -5,8 +5,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/ledger"
 )
+
+// What is ordered when something has been agreed on comes after what waited for that.
+func TestOrdersAreToldInTheOrderOfCalls(t *testing.T) {
+	a := newAgent(Job{})
+	a.pen = &pen{Pen: ledger.NewPen(new(ledger.State))}
+	r := &remote{a: a, out: make(chan control.ToAgent, 2)}
+	kill := func(process int) { r.order(control.ToAgent{Kill: &control.Kill{Process: process}}) }
+	n := a.pen.Again()
+	a.agreed(func() { kill(2) })
+	kill(1)
+	a.pen.Agreed(n)
+	require.Equal(t, 1, (<-r.out).Kill.Process)
+	require.Equal(t, 2, (<-r.out).Kill.Process)
+}
 
 // What the operator was refused is no order of his: the next head must not carry it out.
 func TestARefusedOrderIsNotWritten(t *testing.T) {

@@ -210,16 +210,13 @@ func (r *remote) tell(m control.ToAgent) bool {
 
 // order tells m when all that was decided before is agreed on, and after what was to be told
 // later. It is for the loop.
-func (r *remote) order(m control.ToAgent) bool {
-	if !r.a.pending() {
-		r.tellLater()
-		return r.tell(m)
-	}
+func (r *remote) order(m control.ToAgent) (told bool) {
+	told = true // or is to be
 	r.a.agreed(func() {
 		r.tellLater()
-		r.tell(m)
+		told = r.tell(m)
 	})
-	return true
+	return told
 }
 
 // laterMost is how much is told later at most.
