@@ -44,3 +44,33 @@ func TestNoChangeOfWhoVotesIsLost(t *testing.T) {
 	}
 	require.ElementsMatch(t, state.Voters, members, "after %d hosts were lost", lost)
 }
+
+// Those vote who are there and trusted, an odd number: first this head, then who votes already.
+func TestWhoVotes(t *testing.T) {
+	for name, x := range map[string]struct {
+		hosts, own       int
+		voters, out, odd []int // out: lost. odd: distrusted
+		want             []int
+	}{
+		"alone":                   {hosts: 1, want: []int{0}},
+		"two are no safer":        {hosts: 2, want: []int{0}},
+		"three":                   {hosts: 3, want: []int{0, 1, 2}},
+		"of four":                 {hosts: 4, want: []int{0, 1, 2}},
+		"of many":                 {hosts: 9, want: []int{0, 1, 2, 3, 4}},
+		"another head":            {hosts: 4, own: 3, want: []int{3, 0, 1}},
+		"who votes stays":         {hosts: 5, own: 2, voters: []int{4, 3, 2}, want: []int{2, 4, 3, 0, 1}},
+		"one is lost":             {hosts: 4, voters: []int{0, 1, 2}, out: []int{1}, want: []int{0, 2, 3}},
+		"distrusted hosts do not": {hosts: 5, voters: []int{0, 1, 2}, odd: []int{1, 3}, want: []int{0, 2, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := surviving(slices.Repeat([]int{1}, x.hosts)...)
+			a.deputy = &deputy{boot: control.Boot{Agent: x.own + 1}}
+			for i, h := range a.hosts {
+				h.copies = 1
+				h.lost, h.Distrusted = slices.Contains(x.out, i), slices.Contains(x.odd, i)
+			}
+			a.voters = x.voters
+			require.Equal(t, x.want, a.electorate())
+		})
+	}
+}
