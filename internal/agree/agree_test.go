@@ -244,6 +244,9 @@ func (w *stepped) check() error {
 		if v.Quit.Has(r) && !m.quit {
 			return fmt.Errorf("member %d was agreed to have given up, and has not", r)
 		}
+		if m.quit && !m.fenced && (v.Flag&^m.flag != 0 || v.Floor < uint32(r)) && !v.Quit.Has(r) {
+			return fmt.Errorf("member %d has given up, and neither that nor what it contributed was agreed on", r)
+		}
 	}
 	if v.Flag&least != least {
 		return fmt.Errorf("%x was agreed on, without bits that all have: %x", v.Flag, least)
