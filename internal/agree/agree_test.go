@@ -110,8 +110,8 @@ func (w *stepped) crash(r int) {
 func (w *stepped) declare(r int) {
 	if !w.members[r].fenced {
 		w.members[r].fenced = true
-		for to := range w.members {
-			if to != r {
+		for to, m := range w.members {
+			if to != r && !m.fenced { // who was declared dead before is told nothing more
 				w.events = append(w.events, event{from: r, to: to, crash: true})
 			}
 		}
