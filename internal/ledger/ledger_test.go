@@ -71,6 +71,32 @@ func TestHostsAreAdded(t *testing.T) {
 	require.Equal(t, string(s.Snapshot()), string(again.Snapshot()))
 }
 
+// Of verdicts the first counts, of what is covered the newest: heads may say either again, and late.
+func TestWhatIsSaidAgain(t *testing.T) {
+	covered := func(epoch uint32, number uint64) Entry {
+		return Entry{Covered: &Covered{Rank: 1, Version: Version{epoch, number}}}
+	}
+	s := stateOf(t, job(), covered(2, 1), covered(1, 9), covered(2, 0),
+		Entry{Verdict: &Verdict{Code: 3, Text: "first"}}, Entry{Verdict: &Verdict{Code: 4, Text: "then"}})
+	require.Equal(t, Version{2, 1}, s.Covered[1])
+	require.Equal(t, "first", s.Verdict.Text)
+}
+
+// What waits is done in the order in which it was said, also what is said by what is being done.
+func TestWhatWaitsKeepsItsOrder(t *testing.T) {
+	p := NewPen(stateOf(t, job()))
+	n, err := p.Write(Entry{Started: &Started{}})
+	require.NoError(t, err)
+	var did []string
+	do := func(what string) func() { return func() { did = append(did, what) } }
+	p.Then(func() { p.Then(do("c")); do("a")() })
+	p.Then(do("b"))
+	require.Empty(t, did)
+	p.Agreed(n)
+	p.Then(do("d"))
+	require.Equal(t, []string{"a", "b", "c", "d"}, did)
+}
+
 func TestWhatCannotFollowIsRefused(t *testing.T) {
 	moving := Entry{Moving: &Moving{Rank: 0, From: 0, To: 3, Epoch: 2}}
 	for _, c := range []struct {
@@ -87,10 +113,13 @@ func TestWhatCannotFollowIsRefused(t *testing.T) {
 		{"a process that has a rank", nil, Entry{Moving: &Moving{Rank: 0, From: 0, To: 1, Epoch: 2}}, "process 1 takes no rank"},
 		{"two ranks to one process", []Entry{moving}, Entry{Moving: &Moving{Rank: 1, From: 1, To: 3, Epoch: 3}}, "process 3 is to take rank 0"},
 		{"a rank that moves twice", []Entry{moving}, Entry{Moving: &Moving{Rank: 0, From: 0, To: 4, Epoch: 3}}, "rank 0 is being moved"},
+		{"a rank whose move has not ended", []Entry{moving, {Came: &Came{Epoch: 2}}}, Entry{Moving: &Moving{Rank: 0, From: 3, To: 4, Epoch: 3}}, "rank 0 is being moved"},
 		{"void when it has come", []Entry{moving, {Came: &Came{Epoch: 2}}}, Entry{Void: &Void{Epoch: 2}}, "is known: moved"},
 		{"come when it is void", []Entry{moving, {Void: &Void{Epoch: 2}}}, Entry{Came: &Came{Epoch: 2}}, "no move that goes on"},
 		{"a rank that lives goes on elsewhere", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{1}, Ranks: []Revived{{Rank: 0, Process: 3}, {Rank: 1, Process: 4}}}}, "rank 0 is in no process that is lost"},
 		{"a rank is left behind", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{0}}}, "rank 0 of process 0 is left behind"},
+		{"one of several is left behind", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{0, 1}, Ranks: []Revived{{Rank: 0, Process: 3}}}}, "rank 1 of process 1 is left behind"},
+		{"a process that is lost takes a rank", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{1, 3}, Ranks: []Revived{{Rank: 1, Process: 3}}}}, "process 3 takes no rank"},
 		{"a condemned process takes a rank", []Entry{{Condemned: &Condemned{Process: 3}}}, moving, "process 3 takes no rank"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
