@@ -332,3 +332,38 @@ func TestChoicesOfARankThatGoesOnElsewhere(t *testing.T) {
 	b.knows(t, 4, 2, 0, 10)
 	b.knows(t, 4, 3, 0, 5)
 }
+
+// What is told at a time is all that was chosen up to a moment, though ranks go on choosing: nothing without what it
+// may hang on, and no more is said to be known than is.
+func TestWhatIsGatheredIsOfOneMoment(t *testing.T) {
+	a := neighbours(t, 1)[0]
+	ranks := []*checkpoint.Determinants{a.file(t, 0, 1), a.file(t, 1, 1)}
+	done := make(chan error)
+	go func() {
+		var err error
+		for n := 0; n < 4000 && err == nil; n++ { // by turns: each hangs on the one before
+			a.page.Ready()
+			err = ranks[n%2].Append(checkpoint.Determinant{Kind: 1})
+			a.page.Record(1)
+		}
+		done <- err
+	}()
+	w := &testimony{k: a.Keeper, page: a.Keeper.page, files: map[string]*deed{}}
+	defer w.end()
+	for over := false; !over; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			over = true
+		default:
+		}
+		recorded, all, err := w.gather()
+		require.NoError(t, err)
+		var n [2]int
+		for _, c := range all {
+			n[c.Rank] = len(c.all)
+		}
+		require.Contains(t, []int{0, 1}, n[0]-n[1], "of rank 0 and of rank 1: %v", n)
+		require.LessOrEqual(t, recorded, uint64(len(ranks)+n[0]+n[1]), "a file counts as one")
+	}
+}
