@@ -53,7 +53,9 @@ func (a *Agent) declare(v verdict, lost ...*process) {
 	if len(dead.Processes) == 0 {
 		return
 	}
-	a.tellMembers(control.Message{Dead: &dead}, nil)
+	// One that was declared dead may still run, until it is killed: told of another's death it could
+	// take itself for the only one left, and agree on something alone.
+	a.tellMembers(control.Message{Dead: &dead}, func(p *process) bool { return p.dead })
 	if v.by != nil { // of a host it was said
 		a.warn("%s; the other ranks are told", v.text)
 	}

@@ -263,3 +263,15 @@ func TestSurvivorsOfAHost(t *testing.T) {
 	require.True(t, lost)
 	require.NotEqual(t, events.PhaseRunning, a.news.state.Phase)
 }
+
+// Who was declared dead is told of nobody's death, or it could agree on something alone before it is killed.
+func TestTheDeadAreToldNothing(t *testing.T) {
+	a, n := surviving(1, 1, 1)
+	a.job.Options.Survive, a.toldStart = "report", true
+	a.declare(verdict{text: "gone"}, a.processes[0])
+	a.declare(verdict{text: "gone"}, a.processes[1])
+	require.Empty(t, n.sent[0])
+	require.Equal(t, []int{0}, n.sent[1][0].Dead.Processes)
+	require.Len(t, n.sent[1], 1)
+	require.Equal(t, []int{1}, n.sent[2][1].Dead.Processes)
+}
