@@ -410,9 +410,6 @@ func (a *Agent) reelect() {
 	a.voters = next
 	a.record(ledger.Entry{Voters: &ledger.Voters{Hosts: next}})
 	a.tellVoters(left...) // who votes no more does so until that is agreed on
-	if len(next) < 3 {
-		a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
-	}
 	queue := a.pen.changes
 	a.agreed(func() { queue.add(changes...) }) // a voter counts as soon as it is added: it has been told before
 }
@@ -436,7 +433,12 @@ func (a *Agent) revote(r *replica.Replica, queue *backlog[change]) {
 				a.post(func() { a.detail("change who decides: %v", err) })
 			}
 		}
-		a.post(func() { a.tellVoters() })
+		a.post(func() {
+			a.tellVoters()
+			if len(a.voters) < 3 {
+				a.detail("the job ends with the agent of host %s from now on: there are too few others", a.hosts[a.own()].name)
+			}
+		})
 	}
 }
 
