@@ -146,14 +146,11 @@ func auditOf(path string) (*events.Audit, error) {
 	a, in := &events.Audit{}, bufio.NewReaderSize(f, 64<<10)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
-		if len(line) > 0 && err != nil && errors.Is(err, io.EOF) {
-			return a, nil // half a line: the job goes on, or mpivrun was killed
-		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				return nil, fmt.Errorf("read the events: %w", err)
 			}
-			break
+			break // maybe with half a line: the job goes on, or mpivrun was killed
 		}
 		e, err := events.Parse(line)
 		if err != nil {

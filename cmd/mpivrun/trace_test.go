@@ -151,6 +151,8 @@ func TestCommandsRefuseWhatMakesNoSense(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	half := filepath.Join(t.TempDir(), "half")
+	require.NoError(t, os.WriteFile(half, []byte(`{"v":1,"seq":1,`), 0o600))
 	for want, args := range map[string][]string{
 		"Say mpivrun trace --for":          {"trace"},
 		"want seconds":                     {"trace", "--for", "-1"},
@@ -168,7 +170,8 @@ func TestCommandsRefuseWhatMakesNoSense(t *testing.T) {
 		"--job needs a value":              {"explain", "--job"},
 		"no job is named beside it":        {"explain", "--from", none, "--job", "j"},
 		"no such file":                     {"explain", "--from", none},
-		"has no events of a job":           {"explain", "--from", empty},
+		"empty has no events of a job":     {"explain", "--from", empty},
+		"half has no events of a job":      {"explain", "--from", half},
 		"open the file for the trace":      {"-n", "1", "--trace", "/no/such/dir/f", "true"},
 	} {
 		code, _, errs := result(t, mpivrun(t, args...))
