@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -53,11 +54,25 @@ func (a *Agent) lookEvicted(r *remote, refused <-chan Answer) {
 		}
 	default:
 	}
-	if a.ranksOn(r.host) == 0 {
+	if a.ranksOn(r.host) == 0 && !a.keepsAlone(r.host) {
 		r.order(control.ToAgent{Leave: &control.Leave{}})
 		return
 	}
 	a.after(evictLook, func() { a.lookEvicted(r, refused) })
+}
+
+// keepsAlone tells whether h has state of a rank that is nowhere else but where the rank is: should h leave now, the
+// loss of that host would be the end of the job, until the rank is saved again.
+func (a *Agent) keepsAlone(h *host) bool {
+	for r := range a.survival.stored {
+		p, all := a.processOf(r), a.storedOf(r)
+		has := func(st stored) bool { return st.host == h }
+		other := func(g *host) bool { return p != nil && g.able() && g != h && g != p.host }
+		if slices.ContainsFunc(all, has) && !slices.ContainsFunc(all, func(st stored) bool { return other(st.host) }) && slices.ContainsFunc(a.hosts, other) {
+			return true
+		}
+	}
+	return false
 }
 
 // ranksOn is how many ranks are on h, or leave it, or come.

@@ -333,7 +333,12 @@ func TestEvictedWhileTheHostIsDrained(t *testing.T) {
 	r := &remote{a: a, host: p[1].host, out: make(chan control.ToAgent, 1), over: make(chan struct{})}
 	a.evictedAgent(r, "it got a signal")
 	require.Empty(t, r.out, "its rank has not left")
-	p[1].ranks = nil
+	p[1].ranks, p[2].ranks = nil, []int{1}
+	a.store(1, stored{version{1, 1}, p[1].host, "snapshot"})
+	a.store(1, stored{version{1, 1}, p[2].host, "copy"})
+	a.lookEvicted(r, nil)
+	require.Empty(t, r.out, "its rank has gone to where the copy is, so there is no other")
+	a.store(1, stored{version{1, 1}, p[0].host, "copy"})
 	a.lookEvicted(r, nil)
 	require.NotNil(t, (<-r.out).Leave)
 }
