@@ -173,6 +173,7 @@ func (l *link) detach() {
 	}
 	clear(l.bulk)
 	l.bulk = l.bulk[:0]
+	l.endRecords(func(*entry) bool { return true })
 	var unsent entryQueue
 	for x := l.queue.head; x != nil; {
 		next := x.qnext

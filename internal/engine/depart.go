@@ -273,6 +273,7 @@ func (b *Box) endStream(s *stream) {
 			l.attend()
 		}
 	}
+	l.endRecords(func(x *entry) bool { return x.stream == s })
 	if s.past.size > 0 {
 		l.unlogs(s.past.forget(&l.chunks, s.sent))
 	}

@@ -45,6 +45,7 @@ type link struct {
 
 	queue   entryQueue // not sent yet
 	bulk    []*entry   // accepted: their bodies are sent as Data, one after the other
+	records []*entry   // records that were sent again, as Offers, and are not answered
 	ctl     ctlQueue
 	stuck   stuckLane // whose head was answered ErrFull
 	kept    int       // entries that are kept
@@ -430,6 +431,8 @@ func (l *link) pumpOne() bool {
 		l.freeEntry(x)
 	case x.retracting:
 		l.retract(x)
+	case x.repeats && x.header.Kind == wire.Offer:
+		l.records = append(l.records, x) // its body is yet to be fetched
 	case x.repeats:
 		s, n := x.stream, x.header.Seq
 		if l.freeEntry(x); l.firmLocked() && s.past.lent == 0 {
@@ -541,6 +544,10 @@ func (l *link) disown(x *entry) {
 // finished: the receiver of an Offer has its body, or gave it back.
 func (l *link) finished(s *stream, seq uint64, flags uint8) {
 	returned := flags&wire.Retracted != 0
+	if i := l.offeredRecord(s, seq); i >= 0 && !l.records[i].streaming {
+		l.freeEntry(l.records[i]) // the past has it
+		l.records = slices.Delete(l.records, i, i+1)
+	}
 	x, before := s.find(seq)
 	if x == nil || x.header.Kind != wire.Offer || x.done {
 		if returned && seq <= s.sent { // a repetition, after the connection was made again
@@ -609,6 +616,22 @@ func (l *link) understood(s *stream, seq uint64) {
 	l.control(wire.Header{Kind: wire.Retract, Flags: wire.Retracted, Source: s.box.rank, Dest: s.peer, Seq: seq}, nil)
 }
 
+// offeredRecord is where in l.records message seq of s is; -1: nowhere.
+func (l *link) offeredRecord(s *stream, seq uint64) int {
+	return slices.IndexFunc(l.records, func(x *entry) bool { return x.stream == s && x.header.Seq == seq })
+}
+
+// endRecords ends the offers in l.records for which of says so. None of these is in l.bulk.
+func (l *link) endRecords(of func(x *entry) bool) {
+	l.records = slices.DeleteFunc(l.records, func(x *entry) bool {
+		ends := of(x)
+		if ends {
+			l.freeEntry(x)
+		}
+		return ends
+	})
+}
+
 // returns notes that message seq of the peer is given back, and tells it.
 func (l *link) returns(s *stream, seq uint64) {
 	s.gaveBack(seq)
@@ -626,6 +649,9 @@ func (x *entry) withdraw() {
 // accepted: the receiver of an Offer wants a span of its body.
 func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
 	x, _ := s.find(seq)
+	if i := l.offeredRecord(s, seq); i >= 0 {
+		x = l.records[i]
+	}
 	if x == nil || x.header.Kind != wire.Offer || x.done {
 		return
 	}

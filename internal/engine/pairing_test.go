@@ -215,6 +215,42 @@ func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
 	}
 }
 
+// So is what the log has as a record, as it has all at level crashes.
+func TestARecordChangesOverToWhereItIsTooLong(t *testing.T) {
+	for name, come := range map[string]bool{"it has come": true, "it has not come": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPairing(t, engine.Config{Keep: true, Replay: true})
+			p.network = mem.NewNetwork(mem.Options{MaxBody: 32 << 10, Other: &mem.Options{MaxBody: 256 << 10}})
+			p.connect()
+			require.Equal(t, 256<<10, p.conn.MaxBody())
+			from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+			const n = 50_000
+			for i := range 2 {
+				require.NoError(t, from.Send(t.Context(), send, engine.Match{Peer: 1, Tag: 5}, pattern(n, i), engine.Standard))
+			}
+			if come {
+				p.until(func() bool { _, got, _ := to.Counts(); return len(got) == 1 && got[0].N == 2 })
+			}
+			p.connect()
+			require.Equal(t, 32<<10, p.conn.MaxBody())
+			for i := range 2 {
+				into := make([]byte, n)
+				r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+				p.until(r.Finished)
+				_, err := r.Wait(t.Context(), recv)
+				require.NoError(t, err)
+				require.Equal(t, pattern(n, i), into)
+				p.connect()
+				p.connect() // over what takes less, and while one is offered
+			}
+			_, covers, err := to.Capture()
+			require.NoError(t, err)
+			to.Covered(covers)
+			p.until(func() bool { return p.engines[0].Held(1).Logged == 0 })
+		})
+	}
+}
+
 // A message that has come is sent again as an offer, and its sender wants it back: it is too late.
 func TestAMessageThatHasComeIsTakenBack(t *testing.T) {
 	p := newPairing(t, engine.Config{Keep: true})

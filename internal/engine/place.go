@@ -234,6 +234,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 		x = next
 	}
 	l.bulk = slices.DeleteFunc(l.bulk, func(x *entry) bool { return x.stream == s })
+	l.endRecords(func(x *entry) bool { return x.stream == s })
 	l.parts = slices.DeleteFunc(l.parts, func(o *op) bool {
 		mine := o.box == s.box && o.status.Source == s.peer
 		if mine {
