@@ -60,11 +60,12 @@ func (c *Comm) leftovers() error {
 	h := &c.state.history
 	var errs []error
 	if m, _ := c.state.taken.first(); m != nil {
-		errs = append(errs, &RankError{Op: "end", Comm: m.c.Name(), Rank: int(c.box.Rank()), Peer: m.c.local(m.status.Source), Tag: int(m.status.Tag),
+		errs = append(errs, &RankError{Op: "end", Comm: m.c.Name(), Rank: m.c.rank, Peer: m.c.local(m.status.Source), Tag: int(m.status.Tag),
 			Err: fmt.Errorf("%w, and was taken by a probe; receive it with Mrecv", ErrUnreceived)})
 	}
 	for _, m := range c.box.Unreceived() {
-		e := &RankError{Op: "end", Comm: c.box.ContextName(m.Context), Rank: int(c.box.Rank()), Peer: int(m.Peer), Tag: int(m.Tag)}
+		comm := m.Context - m.Context%contextStep
+		e := &RankError{Op: "end", Comm: c.box.ContextName(m.Context), Rank: c.box.ContextRank(comm, c.box.Rank()), Peer: c.box.ContextRank(comm, m.Peer), Tag: int(m.Tag)}
 		switch mine, took := h.find(m.Context, m.Tag); {
 		case m.Context%contextStep == survivors:
 			continue

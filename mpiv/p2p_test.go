@@ -250,3 +250,22 @@ func TestWhatAProbeTookIsLeftOver(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Who has what is left over, and whose it is, are told as ranks of its Comm.
+func TestWhatIsLeftOverNamesRanksOfItsComm(t *testing.T) {
+	for _, probed := range []bool{false, true} {
+		err := Run(t.Context(), 3, Options{Check: true}, func(ctx context.Context, world *Comm) error {
+			c, err := Split(ctx, world, min(world.Rank(), 1), -world.Rank()) // ranks 2 and 1 of the world are 0 and 1
+			if err == nil && world.Rank() == 2 {
+				err = Send(ctx, c, []int{1}, 1, 7)
+			}
+			if err == nil && world.Rank() == 1 && probed {
+				_, _, err = Mprobe(ctx, c, 0, 7)
+			}
+			return errors.Join(err, Barrier(ctx, world))
+		})
+		if re, ok := errors.AsType[*RankError](err); !ok || !errors.Is(err, ErrUnreceived) || re.Rank != 1 || re.Peer != 0 {
+			t.Errorf("probed %v: %v, want rank 1 and peer 0 of the part", probed, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,6 +36,16 @@ func (b *Box) ContextRanks(context uint32, ranks []topology.Rank) {
 		b.members = make(map[uint32][]topology.Rank)
 	}
 	b.members[context] = ranks
+}
+
+// ContextRank is the place of r among those that ContextRanks told of a context; of others, r.
+func (b *Box) ContextRank(context uint32, r topology.Rank) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.members[context], r); i >= 0 {
+		return i
+	}
+	return int(r)
 }
 
 // ForgetContext takes the name away again, and what ContextRanks told.
