@@ -11,6 +11,7 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/socket"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	hostsensor "github.com/mpiv/mpiv/sensors/host"
@@ -163,6 +164,7 @@ type traffic struct {
 	lately            [4]carriedBytes
 	readings          int
 	flood             hostsensor.Flood
+	said              [2]uint64 // by its agent to this one, and back, ever
 	unsure            time.Time // until then it is not known whose the bytes are
 }
 
@@ -316,6 +318,26 @@ func (a *Agent) copiesRead(h *host, c *control.Carried) {
 	}
 }
 
+// saidRead counts what h's agent and this one have said to each other: what ranks print goes that way.
+func (a *Agent) saidRead(h *host) {
+	r, elsewhere := h.place.(*remote)
+	if !elsewhere || r.ear == nil {
+		return
+	}
+	info := socket.Info(r.ear.NetConn())
+	if info == nil {
+		return
+	}
+	t, here := a.policy.trafficOf(h.name), a.policy.trafficOf(a.hereName())
+	if info.Bytes_received < t.said[0] { // it is another connection
+		t.said = [2]uint64{}
+	}
+	from, to := info.Bytes_received-t.said[0], max(info.Bytes_acked, t.said[1])-t.said[1]
+	t.said = [2]uint64{info.Bytes_received, info.Bytes_acked}
+	t.movedOut, here.movedIn = t.movedOut+from, here.movedIn+from
+	t.movedIn, here.movedOut = t.movedIn+to, here.movedOut+to
+}
+
 // hostRead is told how a host does.
 func (a *Agent) hostRead(h *host, r control.HostReading) {
 	pol := a.policy
@@ -323,6 +345,7 @@ func (a *Agent) hostRead(h *host, r control.HostReading) {
 		return
 	}
 	a.copiesRead(h, r.Carried)
+	a.saidRead(h)
 	now := time.Now()
 	t := pol.trafficOf(h.name)
 	in, out, foreignIn, foreignOut := t.take(r, now)

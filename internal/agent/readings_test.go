@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"crypto/tls"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/leader"
 	"github.com/mpiv/mpiv/sensors"
 	"github.com/mpiv/mpiv/sensors/path"
@@ -70,6 +73,30 @@ func TestWhatADeadProcessWasSentIsNotForeign(t *testing.T) {
 	}
 	_, _, in, _ := y.take(control.HostReading{Over: int64(over), In: rate}, died.Add(2*rtt))
 	require.Greater(t, in, rate/2, "what still comes long after that")
+}
+
+// What agents say to each other, as what ranks print, is the job's own.
+func TestWhatAgentsSayIsNotForeign(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	there, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer there.Close()
+	here, err := l.Accept()
+	require.NoError(t, err)
+	defer here.Close()
+	y := &host{name: "Y", place: &remote{ear: &patient.Conn{Conn: tls.Server(here, nil)}}}
+	a := &Agent{hosts: []*host{{name: "X", here: true}, y}, policy: &policy{traffics: map[string]*traffic{}}}
+	for told := uint64(1000); told <= 2000; told += 1000 {
+		_, err = there.Write(make([]byte, 1000))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			a.saidRead(y)
+			return a.policy.trafficOf("Y").movedOut == told
+		}, 10*time.Second, time.Millisecond)
+		require.Equal(t, told, a.policy.trafficOf("X").movedIn)
+	}
 }
 
 // A link that ranks share with copies delivers both; over another network copies take nothing of it.
