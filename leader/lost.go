@@ -37,7 +37,7 @@ func (m *Machine) hostLost(in HostLost) {
 	c := &cause{
 		seen:    []string{fmt.Sprintf("host %s is lost", name)},
 		blamed:  "host " + name,
-		verdict: Verdict{Crash, []string{"its agent is gone"}},
+		verdict: Verdict{Crash, []string{"its agent has ended, or was not heard"}},
 	}
 	h.joined, h.draining, h.pressedSince = false, nil, time.Time{}
 	m.blameHost(name, string(c.verdict.Kind))
@@ -84,9 +84,9 @@ func (m *Machine) processLost(in ProcessLost) {
 	}
 	switch in.Why {
 	case Hung:
-		c.verdict.Kind = Hang
+		c.verdict = Verdict{Hang, []string{"it did not answer, or was out of the job"}}
 	case Cut:
-		c.verdict.Kind = CutOff
+		c.verdict = Verdict{CutOff, []string{"its host is lost"}}
 	}
 	m.processesGone([]*process{q}, c, m.elsewhere(func(was topology.Place) bool { return was == in.Place }))
 }
