@@ -17,5 +17,6 @@ type PathInfo struct {
 	Oldest      time.Duration // how long the oldest byte on its way has been there, as far as looks tell: never longer than it was
 	Retransmits uint64        // segments sent again, ever
 	Delivered   uint64        // bytes acknowledged, ever
+	Sent        uint64        // bytes that have left, ever, those too that left again. 0: that is not known
 	Received    uint64        // bytes that have come from the peer, ever
 }

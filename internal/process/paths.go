@@ -16,7 +16,7 @@ import (
 type course struct {
 	path.Course
 	received       uint64 // by the last look
-	delivered      uint64 // by the last look
+	left           uint64 // by the last look
 	passed         control.Passed
 	heard          bool // something has come since the last reading
 	sent, messages uint64
@@ -125,7 +125,7 @@ func (c *course) see(info transport.PathInfo, now time.Time, passed time.Duratio
 	c.See(info, now, passed)
 	c.heard = c.heard || info.Received > c.received
 	c.passed.In += grown(&c.received, info.Received)
-	c.passed.Out += grown(&c.delivered, info.Delivered)
+	c.passed.Out += grown(&c.left, max(info.Sent, info.Delivered)) // where some is lost, the rest is acknowledged late
 }
 
 // grown is by how much a counter has grown since the last look. One that is less is of another connection.

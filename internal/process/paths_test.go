@@ -25,11 +25,11 @@ func TestAllThatPassesIsTold(t *testing.T) {
 	c := &course{}
 	for _, info := range []transport.PathInfo{
 		{Delivered: 1000, Received: 100},
-		{Delivered: 1500, Received: 100},
+		{Delivered: 1500, Sent: 2500, Received: 100},
 		{}, // closed
 		{Delivered: 30, Received: 20},
 	} {
 		c.see(info, time.Now(), sensors.SlotTime)
 	}
-	require.Equal(t, control.Passed{In: 120, Out: 1530}, c.passed)
+	require.Equal(t, control.Passed{In: 120, Out: 2530}, c.passed)
 }

@@ -94,7 +94,7 @@ func (g *gauge) read(s quic.ConnectionStats, taken uint64, waiting int, now time
 		g.queued = false
 	}
 	g.lost = s.PacketsLost
-	p := transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered, Received: s.BytesReceived}
+	p := transport.PathInfo{RTT: s.SmoothedRTT, Unacked: waiting + int(onWay), Queued: g.queued, Stalled: -1, Retransmits: s.PacketsLost, Delivered: g.delivered, Sent: s.BytesSent, Received: s.BytesReceived}
 	if onWay < queueLeast || g.delivered >= g.left.sent {
 		g.left = look{now, sent}
 	}

@@ -26,6 +26,7 @@ func (c *Conn) Path() (p transport.PathInfo) {
 		p.RTT = max(p.RTT, lane.RTT)
 		p.Retransmits += lane.Retransmits
 		p.Delivered += lane.Delivered
+		p.Sent += lane.Sent
 		p.Received += lane.Received
 		p.Stalled = max(p.Stalled, lane.Stalled)
 		p.Oldest = max(p.Oldest, lane.Oldest)
@@ -49,7 +50,7 @@ func (m *Meter) Read(fd int, now time.Time) (p transport.PathInfo, ok bool) {
 		return p, false
 	}
 	p = transport.PathInfo{RTT: time.Duration(info.Rtt) * time.Microsecond, Retransmits: uint64(info.Total_retrans),
-		Delivered: info.Bytes_acked, Received: info.Bytes_received, Stalled: m.stall.observe(now, &info), Oldest: m.age.observe(now, &info)}
+		Delivered: info.Bytes_acked, Sent: info.Bytes_sent, Received: info.Bytes_received, Stalled: m.stall.observe(now, &info), Oldest: m.age.observe(now, &info)}
 	if info.Unacked > 0 || info.Notsent_bytes > 0 {
 		p.Unacked, p.Queued = outstanding(fd), queued(&info)
 	}
