@@ -434,6 +434,24 @@ func TestALostRankKeepsOffACordonedHost(t *testing.T) {
 	}
 }
 
+// No spare process is started there, if it can be elsewhere.
+func TestNoSpareIsStartedOnACordonedHost(t *testing.T) {
+	for _, c := range []struct {
+		cordoned []string
+		on       string
+	}{{nil, "a"}, {[]string{"a"}, "b"}, {[]string{"a", "b"}, "a"}} {
+		a, n := surviving(1, 1)
+		a.job.Spares, a.job.Programs = 1, []Program{{}}
+		for _, p := range a.processes {
+			p.prog = &a.job.Programs[0]
+		}
+		a.cordon(c.cordoned)
+		a.refill()
+		require.Equal(t, 1, n.spawned)
+		require.Equal(t, c.on, a.processes[2].host.name, "cordoned: %v", c.cordoned)
+	}
+}
+
 // Nor does one that the operator moves go there.
 func TestAMovedRankKeepsOffACordonedHost(t *testing.T) {
 	for _, c := range []struct {

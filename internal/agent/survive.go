@@ -181,6 +181,9 @@ func (a *Agent) refill() {
 		if failed := a.survival.failures.on; h == failed || than == failed {
 			return than == failed // another may be able to
 		}
+		if a.cordoned(h) != a.cordoned(than) {
+			return a.cordoned(than) // no rank may go there
+		}
 		return a.sparesOn(h) < a.sparesOn(than)
 	}
 	spares, need := map[*Program]int{}, map[*Program]int{}
