@@ -11,13 +11,13 @@ import (
 	"github.com/mpiv/mpiv/topology"
 )
 
-// bigJob is n ranks, 20 a host, in a ring, each sending also to the rank a host further; every host has four spares.
-func bigJob(level Level, n int) (*Machine, []topology.Place) {
+// bigJob is n ranks, 20 a host, in a ring, each sending also to the rank a host further; every host has four spares. At level crashes.
+func bigJob(n int) *Machine {
 	var places []topology.Place
 	for r := range n {
 		places = append(places, topology.Place{Host: fmt.Sprintf("h%03d", r/20), Slot: r % 20})
 	}
-	m := New(Config{Level: level, MovesPerMinute: 1000}, topology.New(places))
+	m := New(Config{Level: Crashes, MovesPerMinute: 1000}, topology.New(places))
 	for h := range n / 20 {
 		name := fmt.Sprintf("h%03d", h)
 		m.Step(start, HostJoined{Host: name, Trusted: true})
@@ -29,7 +29,7 @@ func bigJob(level Level, n int) (*Machine, []topology.Place) {
 		m.Step(start, Traffic{topology.Rank(r), []Flow{{To: topology.Rank((r + 1) % n), Rate: 1e6}, {To: topology.Rank((r + 20) % n), Rate: 2e6}}})
 	}
 	m.Step(start, LeadingFrom{"h000"})
-	return m, places
+	return m
 }
 
 func plansOf(acts []Action) (plans []adapt.Plan) {
@@ -45,7 +45,7 @@ func plansOf(acts []Action) (plans []adapt.Plan) {
 // is done is the rank's interest group: [Machine.Group].
 func TestWhatIsDoneDoesNotGrowWithTheJob(t *testing.T) {
 	measure := func(n int, in Input) (plans, told, actions int) {
-		m, _ := bigJob(Crashes, n)
+		m := bigJob(n)
 		for _, in := range []Input{in, Tick{}} {
 			acts := m.Step(start.Add(time.Second), in)
 			actions += len(acts)
@@ -71,7 +71,7 @@ func TestWhatIsDoneDoesNotGrowWithTheJob(t *testing.T) {
 
 // TestBigJob lets hosts of 10 000 ranks die one after the other, and all plans end well.
 func TestBigJob(t *testing.T) {
-	m, _ := bigJob(Crashes, 10000)
+	m := bigJob(10000)
 	now, recovered, lost := start, 0, 0
 	for h := 0; h < 50; h += 7 {
 		now = now.Add(time.Second)
@@ -94,7 +94,7 @@ func BenchmarkStep(b *testing.B) {
 	const n = 10000
 	steps := func(name string, f func(m *Machine, i int)) {
 		b.Run(name, func(b *testing.B) {
-			m, _ := bigJob(Crashes, n)
+			m := bigJob(n)
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
@@ -125,7 +125,7 @@ func BenchmarkStep(b *testing.B) {
 	})
 	steps("flood-decided", func(m *Machine, i int) { // two breaches, the blame, and the end of what is done
 		if i > 0 && i%500 == 0 { // all hosts had theirs, and no rank went
-			fresh, _ := bigJob(Crashes, n)
+			fresh := bigJob(n)
 			*m = *fresh
 		}
 		host := fmt.Sprintf("h%03d", i%500)

@@ -359,7 +359,7 @@ func TestObjectsThatAreRefused(t *testing.T) {
 	}{
 		{"keys that are the same", &map[struct{ A, b int }]int{{1, 2}: 1, {1, 3}: 2}, "two keys of a map[struct"},
 		{"too much of nothing", pointer(make([]struct{}, maxEmpty+1)), "[]struct {} has 1048577 elements that take no bytes"},
-		{"too deep", pointer(deepTangle(maxDepth + 1)), "more than 10000 deep; use pointers"},
+		{"too deep", pointer(deepTangle()), "more than 10000 deep; use pointers"},
 		{"its own methods fail", pointer(time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("", 1<<22))), "time.Time: "},
 	} {
 		_, err := Encode(c.ptr)
@@ -369,9 +369,10 @@ func TestObjectsThatAreRefused(t *testing.T) {
 	}
 }
 
-func deepTangle(n int) Tangle {
+// deepTangle is one deeper than what travels.
+func deepTangle() Tangle {
 	x := Tangle{}
-	for range n {
+	for range maxDepth + 1 {
 		x = Tangle{"": x}
 	}
 	return x
@@ -494,7 +495,7 @@ func TestEncodersForget(t *testing.T) {
 	for i, c := range objects {
 		want[i], _ = Encode(c.ptr)
 	}
-	bad := pointer(deepTangle(maxDepth + 1))
+	bad := pointer(deepTangle())
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {

@@ -59,15 +59,15 @@ func init() {
 
 // trickling is a job of three hosts, each of which sends 1 MB/s to the next, and what
 // ends it.
-func trickling(t *testing.T, thresholds string) (j Job, out, errs *buffer, end func()) {
+func trickling(t *testing.T, thresholds string) (j Job, errs *buffer, end func()) {
 	t.Helper()
-	j, out, errs = lossy(t, "trickle", 3, 0, 0)
+	j, _, errs = lossy(t, "trickle", 3, 0, 0)
 	path := filepath.Join(j.Runtime, "end")
 	j.Programs[0].Env = append(j.Programs[0].Env, envTrickle+"="+path)
 	var err error
 	j.Thresholds, err = sensors.ParseThresholds(thresholds)
 	require.NoError(t, err)
-	return j, out, errs, func() { require.NoError(t, os.WriteFile(path, nil, 0o600)) }
+	return j, errs, func() { require.NoError(t, os.WriteFile(path, nil, 0o600)) }
 }
 
 // A link that delivers less than is demanded by hand breaks its contract, though nothing was
@@ -76,7 +76,7 @@ func TestThreshold(t *testing.T) {
 	gmond, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer gmond.Close()
-	j, _, errs, end := trickling(t, "b>c:8MB/s,c>*:500kB/s")
+	j, errs, end := trickling(t, "b>c:8MB/s,c>*:500kB/s")
 	j.Ganglia = gmond.LocalAddr().String()
 	a, err := Start(j)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestThreshold(t *testing.T) {
 
 // What is demanded is demanded by the next head, too, beside what was learned before it.
 func TestThresholdUnderAnotherHead(t *testing.T) {
-	j, _, _, _ := trickling(t, "b>c:8MB/s")
+	j, _, _ := trickling(t, "b>c:8MB/s")
 	text, err := json.Marshal(plan{Job: j.withDefaults().portable()})
 	require.NoError(t, err)
 	var p plan
@@ -156,7 +156,7 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 		"c>*:1MB/s":     {func(j *Job) { j.Hosts = j.Hosts[:1] }, "the job is on one host"},
 		"":              {func(j *Job) { j.Options.Survive, j.Ganglia = "none", "127.0.0.1:8649" }, "--ganglia: nothing watches the links"},
 	} {
-		j, _, _, _ := trickling(t, text)
+		j, _, _ := trickling(t, text)
 		j.Hosts[2].Name = "me@c"
 		if c.change != nil {
 			c.change(&j)
@@ -167,7 +167,7 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 		require.ErrorAs(t, err, &ee, text)
 		require.Equal(t, codeUsage, ee.Code)
 	}
-	j, _, errs, _ := trickling(t, "c>*:1MB/s")
+	j, errs, _ := trickling(t, "c>*:1MB/s")
 	j.Hosts[2].Name = "me@c" // without the user it is found
 	a := newAgent(j.withDefaults())
 	var err error
@@ -182,7 +182,7 @@ func TestThresholdsThatMakeNoSense(t *testing.T) {
 func TestReportsToAGmond(t *testing.T) {
 	t.Parallel()
 	gmond := gmondtest.Start(t)
-	j, _, errs, end := trickling(t, "b>c:8MB/s")
+	j, errs, end := trickling(t, "b>c:8MB/s")
 	j.Ganglia = gmond.UDP
 	a, err := Start(j)
 	require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestContractsOfJobsThatEndAtOnce(t *testing.T) {
 }
 
 func TestContractsFileInNoDirectory(t *testing.T) {
-	j, _, _, _ := trickling(t, "")
+	j, _, _ := trickling(t, "")
 	j.ContractsFile = filepath.Join(t.TempDir(), "none", "file")
 	_, err := Start(j)
 	require.ErrorContains(t, err, "--contracts-file: stat ")
