@@ -27,7 +27,7 @@ func newBooks() books {
 	return books{accounts: map[int]*control.Account{}, holds: map[control.Life]control.Holds{}, untaken: map[stdio][]*control.Output{}, ends: map[stdio]int64{}}
 }
 
-// of is the account of a process.
+// ofLocked is the account of a process.
 func (b *books) ofLocked(process int) *control.Account {
 	a := b.accounts[process]
 	if a == nil {

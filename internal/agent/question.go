@@ -20,7 +20,7 @@ import (
 // by the job's events, a line each: those that tell how it stands, and then what
 // happens, until it has ended or the other end closes the connection.
 type Question struct {
-	Op string // "ps", "watch", "explain", "contracts", "trace", "move", "drain", "cordon", "uncordon", "add" or "abort"
+	Op string // "ps", "watch", "explain", "contracts", "trace", "attach", "move", "drain", "cordon", "uncordon", "add" or "abort"
 
 	Rank  int           `json:",omitempty"` // move: which
 	For   time.Duration `json:",omitempty"` // trace: how long

@@ -42,11 +42,12 @@ type remote struct {
 	later []control.Tell
 	taken map[stdio]control.Taken // of output, since the agent was told of it
 
-	// What follows is for the goroutine that reads.
+	asking atomic.Int32 // questions that are not answered
+
+	// What follows is for the goroutine that reads, and left, once that has ended, for the loop.
 	left    string       // why the agent leaves, in its own words
 	drained map[int]bool // of which nothing more may come
 	refused int          // connections of which it has told
-	asking  atomic.Int32 // questions that are not answered
 }
 
 // serve is the connection of an agent, the index-th.
