@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/mpiv/mpiv/internal/control"
@@ -20,28 +19,6 @@ type host struct {
 	MaxSlots   int    // that it takes however they are dealt out; 0 means any number
 	Networks   []control.Network
 	Distrusted bool
-}
-
-// String is h as --host takes it: without its labels.
-func (h host) String() string {
-	if h.Slots == 0 {
-		return h.written()
-	}
-	return h.written() + ":" + strconv.Itoa(h.Slots)
-}
-
-// written is h's name as it is written: an IPv6 address in brackets.
-func (h host) written() string {
-	user, place, with := strings.Cut(h.Name, "@")
-	if !with {
-		user, place = "", h.Name
-	} else {
-		user += "@"
-	}
-	if strings.Contains(place, ":") {
-		place = "[" + place + "]"
-	}
-	return user + place
 }
 
 // place is h's name without the user.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -171,6 +172,28 @@ func TestPerNode(t *testing.T) {
 		_, err := perNode(text)
 		require.Error(t, err, text)
 	}
+}
+
+// String is h as --host takes it: without its labels.
+func (h host) String() string {
+	if h.Slots == 0 {
+		return h.written()
+	}
+	return h.written() + ":" + strconv.Itoa(h.Slots)
+}
+
+// written is h's name as it is written: an IPv6 address in brackets.
+func (h host) written() string {
+	user, place, with := strings.Cut(h.Name, "@")
+	if !with {
+		user, place = "", h.Name
+	} else {
+		user += "@"
+	}
+	if strings.Contains(place, ":") {
+		place = "[" + place + "]"
+	}
+	return user + place
 }
 
 // formatHostfile is hosts as a hostfile.

@@ -69,12 +69,11 @@ type program struct {
 
 // An option is one that the run form knows.
 type option struct {
-	names  []string // the first is what messages call it
-	value  string   // what it takes, for help; empty: nothing
-	local  bool     // belongs to one program; otherwise to the job
-	help   string
-	set    func(r *run, p *program, value string) error
-	render func(r *run, p *program) []string // its values in r, "" for an option that takes none
+	names []string // the first is what messages call it
+	value string   // what it takes, for help; empty: nothing
+	local bool     // belongs to one program; otherwise to the job
+	help  string
+	set   func(r *run, p *program, value string) error
 }
 
 // options is every option of the run form, in the order of help.
@@ -83,17 +82,14 @@ var options = []option{
 		set: func(_ *run, p *program, v string) (err error) {
 			p.Ranks, err = number(v, 1, maxRanks)
 			return err
-		},
-		render: func(_ *run, p *program) []string { return positive(p.Ranks) }},
+		}},
 	{names: []string{"ranks-per-process"}, value: "K", help: "ranks that share a process, as goroutines (default 1)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.RanksPerProcess, err = number(v, 1, maxRanks)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.RanksPerProcess) }},
+		}},
 	{names: []string{"wdir", "wd"}, value: "DIR", local: true, help: "working directory of the program",
-		set:    func(_ *run, p *program, v string) error { return text(&p.Dir, v) },
-		render: func(_ *run, p *program) []string { return given(p.Dir) }},
+		set: func(_ *run, p *program, v string) error { return text(&p.Dir, v) }},
 	{names: []string{"x"}, value: "VAR[=VALUE]", local: true, help: "set a variable of the program's environment, or name one to hand on",
 		set: func(_ *run, p *program, v string) error {
 			if name, _, _ := strings.Cut(v, "="); name == "" {
@@ -104,71 +100,48 @@ var options = []option{
 			}
 			p.Env = append(p.Env, v)
 			return nil
-		},
-		render: func(_ *run, p *program) []string { return p.Env }},
+		}},
 	{names: []string{"host", "H"}, value: "HOST[:N],…", help: "where to run, with slots for processes",
 		set: func(r *run, _ *program, v string) error {
 			hosts, err := parseHosts(v)
 			r.Hosts = append(r.Hosts, hosts...)
 			return err
-		},
-		render: func(r *run, _ *program) []string {
-			var all []string
-			for _, h := range r.Hosts {
-				all = append(all, h.String())
-			}
-			if all == nil {
-				return nil
-			}
-			return []string{strings.Join(all, ",")}
 		}},
 	{names: []string{"hostfile", "machinefile"}, value: "FILE", help: "the same, a line each: HOST slots=N, and labels (see docs/mpivrun.md)",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Hostfile, v) },
-		render: func(r *run, _ *program) []string { return given(r.Hostfile) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Hostfile, v) }},
 	{names: []string{"oversubscribe"}, help: "allow more processes than slots",
-		set:    func(r *run, _ *program, _ string) error { r.Oversubscribe = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Oversubscribe) }},
+		set: func(r *run, _ *program, _ string) error { r.Oversubscribe = true; return nil }},
 	{names: []string{"ppn", "npernode", "N"}, value: "N", help: "slots of every host",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.PerNode, err = number(v, 1, maxSlots)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.PerNode) }},
+		}},
 	{names: []string{"map-by"}, value: "slot|node", help: "fill one host after the other, or deal out to all in turn (default slot)",
-		set:    func(r *run, _ *program, v string) error { return oneOf(&r.MapBy, v, "slot", "node") },
-		render: func(r *run, _ *program) []string { return given(r.MapBy) }},
+		set: func(r *run, _ *program, v string) error { return oneOf(&r.MapBy, v, "slot", "node") }},
 	{names: []string{"launch-agent"}, value: "COMMAND", help: "runs a command on a host, given the host and the command (default ssh, or srun within Slurm)",
 		set: func(r *run, _ *program, v string) error {
 			if r.LaunchAgent = strings.Fields(v); len(r.LaunchAgent) == 0 {
 				return errors.New("the command is empty")
 			}
 			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(strings.Join(r.LaunchAgent, " ")) }},
+		}},
 	{names: []string{"launch-timeout"}, value: "SECONDS", help: "how long all hosts together may take to start (default 60)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.LaunchTimeout, err = seconds(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return lasting(r.LaunchTimeout) }},
+		}},
 	{names: []string{"mpivrun"}, value: "PATH", help: "where mpivrun is on the other hosts (default: where it is here)",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Mpivrun, v) },
-		render: func(r *run, _ *program) []string { return given(r.Mpivrun) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Mpivrun, v) }},
 	{names: []string{"insecure"}, help: "processes of different hosts neither encrypt nor ask who the other is",
-		set:    func(r *run, _ *program, _ string) error { r.Insecure = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Insecure) }},
+		set: func(r *run, _ *program, _ string) error { r.Insecure = true; return nil }},
 	{names: []string{"bind-to"}, value: "none|core", help: "core: as many cores for each process as it has ranks (default none)",
-		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Bind, v, "none", "core") },
-		render: func(r *run, _ *program) []string { return given(r.Bind) }},
+		set: func(r *run, _ *program, v string) error { return oneOf(&r.Bind, v, "none", "core") }},
 	{names: []string{"tag-output"}, help: "begin each line with [rank]<stdout|stderr>:",
-		set:    func(r *run, _ *program, _ string) error { r.Tag = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Tag) }},
+		set: func(r *run, _ *program, _ string) error { r.Tag = true; return nil }},
 	{names: []string{"timestamp-output"}, help: "begin each line with the time",
-		set:    func(r *run, _ *program, _ string) error { r.Timestamp = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Timestamp) }},
+		set: func(r *run, _ *program, _ string) error { r.Timestamp = true; return nil }},
 	{names: []string{"output"}, value: "DIR", help: "write output to DIR/rank.R.stdout and .stderr instead",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Output, v) },
-		render: func(r *run, _ *program) []string { return given(r.Output) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Output, v) }},
 	{names: []string{"stdin"}, value: "RANK|none", help: "who reads the standard input (default 0)",
 		set: func(r *run, _ *program, v string) error {
 			if v != "none" {
@@ -180,46 +153,37 @@ var options = []option{
 			}
 			r.Stdin = v
 			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(r.Stdin) }},
+		}},
 	{names: []string{"timeout"}, value: "SECONDS", help: "end the job then, with exit code 110",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Timeout, err = seconds(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return lasting(r.Timeout) }},
+		}},
 	{names: []string{"survive"}, value: "none|moves|crashes|report", help: "what ranks outlive: nothing, being moved, or the death of their process; or that is reported to the others (default moves, with --spares crashes)",
 		set: func(r *run, _ *program, v string) error {
 			return oneOf(&r.Survive, v, "none", "moves", "crashes", "report")
-		},
-		render: func(r *run, _ *program) []string { return given(r.Survive) }},
+		}},
 	{names: []string{"spares"}, value: "N", help: "processes without a rank, to which ranks can go (default 0)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Spares, err = number(v, 0, maxRanks)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.Spares) }},
+		}},
 	{names: []string{"spare-memory"}, value: "SIZE", help: "what each process without a rank holds ready for the state of one that comes, such as 512MiB (default none)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.SpareMemory, err = size(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.SpareMemory) }},
+		}},
 	{names: []string{"outlive"}, help: "the job goes on without this mpivrun, and without the agent that leads it: mpivrun attach shows it (needs --survive crashes, and agents on two hosts; to go on without the one that leads, on three that are trusted)",
-		set:    func(r *run, _ *program, _ string) error { r.Outlive = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Outlive) }},
+		set: func(r *run, _ *program, _ string) error { r.Outlive = true; return nil }},
 	{names: []string{"snapshot"}, value: "SECONDS", help: "how often each rank's state is saved, with --survive crashes (default 2)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Snapshot, err = seconds(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return lasting(r.Snapshot) }},
+		}},
 	{names: []string{"contracts"}, value: "learn|enforce|off", help: "what links between hosts deliver is learned, and ranks move away from those that deliver less (default enforce where ranks can move between hosts)",
-		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Contracts, v, "learn", "enforce", "off") },
-		render: func(r *run, _ *program) []string { return given(r.Contracts) }},
+		set: func(r *run, _ *program, v string) error { return oneOf(&r.Contracts, v, "learn", "enforce", "off") }},
 	{names: []string{"contracts-file"}, value: "FILE", help: "read contracts from FILE if it is there, and write them at the end",
-		set:    func(r *run, _ *program, v string) error { return text(&r.ContractsFile, v) },
-		render: func(r *run, _ *program) []string { return given(r.ContractsFile) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.ContractsFile, v) }},
 	{names: []string{"contract"}, value: "FROM>TO:RATE,…", help: "what a link between two hosts has to deliver, whatever was learned, such as 'X>Y:8MB/s'; * is any host",
 		set: func(r *run, _ *program, v string) error {
 			all, err := sensors.ParseThresholds(v)
@@ -231,25 +195,17 @@ var options = []option{
 			}
 			r.Thresholds = append(r.Thresholds, all...)
 			return err
-		},
-		render: func(r *run, _ *program) (all []string) {
-			for _, t := range r.Thresholds {
-				all = append(all, t.String())
-			}
-			return all
 		}},
 	{names: []string{"silence"}, value: "SECONDS", help: "for how long nothing may be heard of a host before it is lost (default 15; with --survive crashes or report 0.9)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Silence, err = seconds(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return lasting(r.Silence) }},
+		}},
 	{names: []string{"grace"}, value: "SECONDS", help: "for ranks to leave a host whose agent gets SIGTERM (default 10)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Grace, err = seconds(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return lasting(r.Grace) }},
+		}},
 	{names: []string{"transport"}, value: "NAME,…", help: "networks to use, best first: shm, tcp, quic, and libp2p or ofi if the program has it (default: all but ofi; within a host shm and tcp)",
 		set: func(r *run, _ *program, v string) error {
 			r.Transports = nil
@@ -264,41 +220,32 @@ var options = []option{
 				r.Transports = append(r.Transports, name)
 			}
 			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(strings.Join(r.Transports, ",")) }},
+		}},
 	{names: []string{"log-bytes"}, value: "SIZE", help: "bound of the log for each pair of processes, such as 8MiB (default 16MiB)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.LogBytes, err = size(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.LogBytes) }},
+		}},
 	{names: []string{"log-disk"}, value: "SIZE", help: "with spares: how much of a longer log each process may put on disk, such as 512MiB (default 4GiB)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.LogDisk, err = size(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return positive(r.LogDisk) }},
+		}},
 	{names: []string{"check"}, help: "costly checks: buffers changed while a request is pending, requests pending at a SafePoint, messages never received",
-		set:    func(r *run, _ *program, _ string) error { r.Check = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Check) }},
+		set: func(r *run, _ *program, _ string) error { r.Check = true; return nil }},
 	{names: []string{"chaos"}, value: "FAULTS", help: "break things to order, such as 'kill 2@5s; stop 3@8s for 4s' (see docs/mpivrun.md)",
 		set: func(r *run, _ *program, v string) (err error) {
 			r.Chaos, err = chaos.Parse(v)
 			return err
-		},
-		render: func(r *run, _ *program) []string { return given(r.Chaos.String()) }},
+		}},
 	{names: []string{"chaos-history"}, value: "FILE", help: "write which faults were done when, and to whom, to FILE, a line of JSON each",
-		set:    func(r *run, _ *program, v string) error { return text(&r.ChaosHistory, v) },
-		render: func(r *run, _ *program) []string { return given(r.ChaosHistory) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.ChaosHistory, v) }},
 	{names: []string{"deadlock"}, value: "end|say|off", help: "what to do when ranks are proven to wait for each other (default end)",
-		set:    func(r *run, _ *program, v string) error { return oneOf(&r.Deadlock, v, "end", "say", "off") },
-		render: func(r *run, _ *program) []string { return given(r.Deadlock) }},
+		set: func(r *run, _ *program, v string) error { return oneOf(&r.Deadlock, v, "end", "say", "off") }},
 	{names: []string{"events"}, value: "FILE", help: "write what happens in the job to FILE, a line of JSON each",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Events, v) },
-		render: func(r *run, _ *program) []string { return given(r.Events) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Events, v) }},
 	{names: []string{"trace"}, value: "FILE", help: "record what every rank does, and write it to FILE, for ui.perfetto.dev or chrome://tracing",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Trace, v) },
-		render: func(r *run, _ *program) []string { return given(r.Trace) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Trace, v) }},
 	{names: []string{"metrics"}, value: "ADDR", help: "every agent serves metrics for Prometheus there, such as :9400; port 0 picks one",
 		set: func(r *run, _ *program, v string) error {
 			_, port, err := net.SplitHostPort(v)
@@ -310,11 +257,9 @@ var options = []option{
 			}
 			r.Metrics = v
 			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(r.Metrics) }},
+		}},
 	{names: []string{"metrics-targets"}, value: "FILE", help: "write where the metrics are to FILE, for Prometheus' file_sd_configs",
-		set:    func(r *run, _ *program, v string) error { return text(&r.Targets, v) },
-		render: func(r *run, _ *program) []string { return given(r.Targets) }},
+		set: func(r *run, _ *program, v string) error { return text(&r.Targets, v) }},
 	{names: []string{"ganglia"}, value: "HOST:PORT", help: "report readings of hosts and links to the gmond that takes them there, every five seconds, such as 127.0.0.1:8649",
 		set: func(r *run, _ *program, v string) error {
 			host, port, err := net.SplitHostPort(v)
@@ -326,14 +271,11 @@ var options = []option{
 			}
 			r.Ganglia = v
 			return nil
-		},
-		render: func(r *run, _ *program) []string { return given(r.Ganglia) }},
+		}},
 	{names: []string{"quiet", "q"}, help: "say nothing but why a job failed",
-		set:    func(r *run, _ *program, _ string) error { r.Quiet = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Quiet) }},
+		set: func(r *run, _ *program, _ string) error { r.Quiet = true; return nil }},
 	{names: []string{"verbose", "v"}, help: "say what happens to each process, and when",
-		set:    func(r *run, _ *program, _ string) error { r.Verbose = true; return nil },
-		render: func(r *run, _ *program) []string { return on(r.Verbose) }},
+		set: func(r *run, _ *program, _ string) error { r.Verbose = true; return nil }},
 }
 
 // later is what people may expect of an option that is not there.
@@ -410,33 +352,6 @@ func (r *run) parseOptions(p *program, args []string, first bool) ([]string, err
 		}
 	}
 	return args, nil
-}
-
-// args is a command line that parses to r.
-func (r *run) args() []string {
-	var all []string
-	for i := range r.Programs {
-		p := &r.Programs[i]
-		if i > 0 {
-			all = append(all, ":")
-		}
-		for _, o := range options {
-			if !o.local && i > 0 {
-				continue
-			}
-			for _, v := range o.render(r, p) {
-				word := dashed(o.names[0])
-				if o.value != "" {
-					all = append(all, word, v)
-				} else {
-					all = append(all, word)
-				}
-			}
-		}
-		all = append(all, "--")
-		all = append(all, p.Words...)
-	}
-	return all
 }
 
 func find(name string) *option {
@@ -533,32 +448,4 @@ func oneOf(to *string, v string, all ...string) error {
 	}
 	*to = v
 	return nil
-}
-
-func positive(n int) []string {
-	if n == 0 {
-		return nil
-	}
-	return []string{strconv.Itoa(n)}
-}
-
-func lasting(d time.Duration) []string {
-	if d == 0 {
-		return nil
-	}
-	return []string{d.String()}
-}
-
-func given(v string) []string {
-	if v == "" {
-		return nil
-	}
-	return []string{v}
-}
-
-func on(b bool) []string {
-	if !b {
-		return nil
-	}
-	return []string{""}
 }
