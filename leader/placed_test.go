@@ -32,6 +32,20 @@ func TestPlacedByOthers(t *testing.T) {
 	require.Equal(t, 2, m.hosts["Y"].ranks)
 }
 
+// A dead rank that others have placed lives, and is not recovered once more.
+func TestADeadRankPlacedByOthers(t *testing.T) {
+	x, y := topology.Place{Host: "X"}, topology.Place{Host: "Y", Slot: 1}
+	m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
+	m.Step(start, HostJoined{Host: "X", Trusted: true})
+	m.Step(start, HostJoined{Host: "Y", Trusted: true})
+	m.Step(start, ProcessLost{Place: x, Why: Killed})
+	m.Step(start, Placed{[]Seat{{0, y}}})
+	m.Step(start, ProcessReady{topology.Place{Host: "X", Slot: 1}})
+	for i := range 100 { // 10 s
+		require.Empty(t, m.Step(start.Add(time.Duration(i)*100*time.Millisecond), Tick{}))
+	}
+}
+
 // A rank on a host that gets next to no processor time needs for ever to its next safe point: where
 // nothing was saved yet it rather begins again.
 func TestAStarvedRankWithoutASnapshotBeginsAgain(t *testing.T) {
