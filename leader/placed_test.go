@@ -121,3 +121,31 @@ func TestABreachThatLastsIsToldAgain(t *testing.T) {
 	m.Step(now.Add(5*time.Second), b)
 	require.Len(t, plansOf(m.Step(now.Add(6*time.Second), Tick{})), 1)
 }
+
+// A recovery that is undone again and again is not tried for ever.
+func TestARecoveryThatIsUndoneEnds(t *testing.T) {
+	x := topology.Place{Host: "X"}
+	m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
+	m.Step(start, HostJoined{Host: "X", Trusted: true})
+	m.Step(start, HostJoined{Host: "Y", Trusted: true})
+	m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
+	all := m.Step(start, ProcessLost{Place: x, Why: Killed})
+	plans := 0
+	for now := start; ; now = now.Add(tryAgain) {
+		var next []Action
+		for _, a := range all {
+			if end, ok := a.(GiveUp); ok {
+				require.Contains(t, end.Reason, "50 plans to recover it were undone")
+				require.Equal(t, undoneMost, plans)
+				return
+			}
+		}
+		for _, p := range plansOf(all) {
+			plans++
+			next = append(next, m.Step(now, PlanEnded{ID: p.ID, Outcome: adapt.Outcome{End: adapt.Undone}})...)
+		}
+		require.LessOrEqual(t, plans, undoneMost)
+		all = append(next, m.Step(now, Tick{})...)
+		require.Less(t, now.Sub(start), time.Hour)
+	}
+}
