@@ -59,6 +59,14 @@ func (a *Agent) choosersOf(rank int, back uint32) (all []*host) {
 	return all
 }
 
+// choicesLost tells whether all who know what a rank has chosen in its last life are lost: it would go another way, and
+// contradict what others have had from it.
+func (a *Agent) choicesLost(rank int) bool {
+	home := a.survival.homes[control.Life{Rank: rank, Epoch: a.livesOf(rank, 0)[0]}]
+	witness := a.survival.informed[home]
+	return home != nil && !home.able() && witness != nil && !witness.able()
+}
+
 // witnessesKnow tells whether the witnesses of a host know enough of what was chosen there.
 // Where ranks go on, those know what nobody elsewhere was to hear before it was witnessed; and
 // what a lost witness knew the next may not know yet.
@@ -139,6 +147,9 @@ func (a *Agent) livesOn(h *host) bool {
 
 // brought is told that choices have come to h.
 func (a *Agent) brought(h *host, m control.Brought) {
+	if home := a.hostOf(m.Agent); m.Rank < 0 && home != nil {
+		a.survival.informed[home] = h
+	}
 	for b := range a.survival.bringing {
 		if b.rank == m.Rank && b.to == h && a.agentOf(b.from) == m.Agent {
 			a.survival.bringing[b] = true

@@ -106,6 +106,9 @@ func (a *Agent) goOn() {
 	for _, x := range s.stranded {
 		for _, r := range x.p.ranks {
 			to, st, err := a.refuge(x.p, r, targets)
+			if err == nil && a.choicesLost(r) {
+				err = fmt.Errorf("every host that knew in which order rank %d has received is lost", r)
+			}
 			if err == errApart && time.Since(x.end) < control.AlivePatient {
 				err = nil // they may not be any more
 			}

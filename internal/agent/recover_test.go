@@ -693,6 +693,32 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 	}
 }
 
+// A host is lost and the one that knew all that was chosen there: its rank goes on only if another was told all before.
+func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		a, _ := surviving(1, 0, 0)
+		a.survival.copied, a.buddies = true, keeper(t)
+		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
+		defer a.speaker.close()
+		p, h := a.processes, a.hosts
+		a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
+		informs := func(g *host) {
+			a.witnessed(h[0], g)
+			a.brought(g, control.Brought{Rank: -1, Agent: a.agentOf(h[0])})
+		}
+		informs(h[1])
+		h[1].lost, p[1].exited = true, true
+		a.witnessed(h[0], h[2])
+		if told {
+			informs(h[2])
+		}
+		h[0].lost, p[0].exited, p[0].judged = true, true, true
+		a.strand(verdict{code: 1, text: "host a is lost"}, p[0])
+		require.Equal(t, told, !a.ending)
+		require.Equal(t, told, len(p[2].ranks) == 1)
+	}
+}
+
 // choosesOn has the first life of rank 0 choose on a host whose buddy is to. The function that it
 // returns tells whether that has been heard.
 func choosesOn(t *testing.T, on *buddy.Keeper, dir string, to *buddy.Keeper) func() bool {

@@ -24,7 +24,7 @@ type choices struct {
 
 // chosen ends them.
 type chosen struct {
-	Brought bool `json:",omitempty"` // it is all that Agent knows of those of Rank
+	Brought bool `json:",omitempty"` // it is all that Agent knows of those of Rank; otherwise they are those that were made at Agent
 	Rank    int
 	Agent   int
 }

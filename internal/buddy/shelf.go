@@ -48,6 +48,7 @@ func (k *Keeper) keep(conn *tls.Conn) error {
 	var of beginning
 	var failed error // of the copy that is on its way
 	var said []choices
+	told := false // that what was chosen there is known
 	buf := make([]byte, pieceLen)
 	for {
 		p, err := c.receive()
@@ -100,7 +101,8 @@ func (k *Keeper) keep(conn *tls.Conn) error {
 			answer := kept{}
 			if err := k.hear(conn.NetConn(), said, p.Chosen.Brought); err != nil {
 				answer.Error = err.Error()
-			} else if p.Chosen.Brought {
+			} else if p.Chosen.Brought || !told {
+				told = told || !p.Chosen.Brought
 				k.tell(control.FromAgent{Brought: &control.Brought{Rank: p.Chosen.Rank, Agent: p.Chosen.Agent}})
 			}
 			said = nil

@@ -78,13 +78,13 @@ func (n *neighbour) witnessed(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// brought waits until n has told that an agent has brought choices of a rank.
+// brought waits until n has told that an agent has brought choices of a rank, or, where that is -1, all that it has.
 func (n *neighbour) brought(t *testing.T, rank, agent int) {
 	t.Helper()
 	for {
 		select {
 		case m := <-n.told:
-			if m.Brought != nil {
+			if m.Brought != nil && (m.Brought.Rank < 0) == (rank < 0) {
 				require.Equal(t, control.Brought{Rank: rank, Agent: agent}, *m.Brought)
 				return
 			}
@@ -116,6 +116,7 @@ func TestChoicesAreWitnessed(t *testing.T) {
 	require.Less(t, a.page.Witnessed(), a.page.Recorded(), "nobody was named")
 	a.meet(b.asBuddy())
 	a.witnessed(t)
+	b.brought(t, -1, 0)
 	b.knows(t, 0, 1, 0, 10)
 	b.knows(t, 1, 1, 0, 0)
 	for i := uint64(0); i < 50; i++ {
@@ -139,6 +140,7 @@ func TestChoicesAreWitnessed(t *testing.T) {
 	require.Less(t, a.page.Witnessed(), a.page.Recorded(), "nobody can know it")
 	a.meet(c.asBuddy())
 	a.witnessed(t)
+	c.brought(t, -1, 0)
 	c.knows(t, 0, 1, 40, 70)
 	c.knows(t, 1, 1, 0, 60)
 

@@ -259,7 +259,8 @@ type Holds struct {
 	File   string
 }
 
-// Brought: what that agent knows of a rank's choices is known to this one.
+// Brought: what that agent knows of a rank's choices is known to this one. Rank -1: this one has become its buddy, and
+// knows all that was chosen there until now, and will until there is another.
 type Brought struct{ Rank, Agent int }
 
 // Uncopied: a snapshot could not be sent to that agent. No other will be before there
