@@ -13,6 +13,7 @@ import (
 	"github.com/mpiv/mpiv/internal/crew"
 	"github.com/mpiv/mpiv/internal/identity"
 	"github.com/mpiv/mpiv/internal/metrics"
+	"github.com/mpiv/mpiv/internal/replica"
 	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/sensors"
 )
@@ -90,17 +91,19 @@ type Agent struct {
 
 	survival survival
 	stops    stops
-	pen      *pen          // nil where the job does not outlive its head
-	deposed  error         // why this is the head no more; nil: it is
-	typing   *feeder       // takes what a front brings of the job's input; nil: the job reads none
-	typed0   int64         // bytes of it that have come to here, or to heads before
-	fronts   []*front      // who show the job
-	typist   *front        // who of them brings its input; nil: nobody does
-	settled  chan struct{} // closed when code is known
-	back     *reconvention // while a new head hears what is there; nil: no more
-	voters   []int         // by index of their hosts
-	apart    bool          // lines of output and of errors do not come between each other, where there is a spool
-	spool    *spool        // output, for who shows the job; nil where the job does not outlive its head
+	pen      *pen             // nil where the job does not outlive its head
+	deposed  error            // why this is the head no more; nil: it is
+	typing   *feeder          // takes what a front brings of the job's input; nil: the job reads none
+	typed0   int64            // bytes of it that have come to here, or to heads before
+	fronts   []*front         // who show the job
+	typist   *front           // who of them brings its input; nil: nobody does
+	settled  chan struct{}    // closed when code is known
+	back     *reconvention    // while a new head hears what is there; nil: no more
+	voters   []int            // by index of their hosts
+	founding *replica.Replica // until its first election; nil: there is none to come
+	parties  int              // how many take part in that
+	apart    bool             // lines of output and of errors do not come between each other, where there is a spool
+	spool    *spool           // output, for who shows the job; nil where the job does not outlive its head
 
 	contracts *sensors.Watch // nil: there are none
 	policy    *policy        // nil: there is nothing to decide, or not yet

@@ -348,7 +348,9 @@ func (d *deputy) do(m control.ToAgent) {
 			d.copies.Do(m)
 		}
 	case m.Voters != nil:
-		d.office.vote(*m.Voters)
+		if d.office.vote(*m.Voters) {
+			d.say(control.FromAgent{Votes: &control.Votes{}})
+		}
 	case m.Leave != nil:
 		select {
 		case d.emptied <- struct{}{}:

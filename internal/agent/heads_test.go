@@ -149,8 +149,20 @@ func TestHeadKilled(t *testing.T) {
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
 }
 
-// A host is lost before the first election: it votes no more after that, or the next loss would end the job.
-func TestAVoterLostBeforeTheFirstElection(t *testing.T) {
+// The first election does not wait for the silence: until then the loss of the head is the end of the job.
+func TestTheFirstElectionIsAtOnce(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "save", 3, 1, 1)
+	j.Silence, j.Verbose = 2*time.Minute, true
+	_, _, code := outliving(t, j, out, errs)
+	errs.await(t, "what the head decides is known to 3 agents from now on", 1)
+	out.await(t, "ready", 3)
+	lose(t, out, 1)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+}
+
+// A host is lost as soon as ranks run: it votes no more after that, or the next loss would end the job.
+func TestAVoterLostAtTheBeginning(t *testing.T) {
 	t.Parallel()
 	j, out, errs := lossy(t, "save", 3, 2, 2)
 	j.Silence, j.Verbose = 2*time.Second, true

@@ -53,8 +53,8 @@ func (s *office) init(d *deputy) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 }
 
-// vote is told who votes.
-func (s *office) vote(v control.Voters) {
+// vote is told who votes. It tells whether this agent does so from now on.
+func (s *office) vote(v control.Voters) (begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.voters = v.Voters
@@ -69,11 +69,13 @@ func (s *office) vote(v control.Voters) {
 	case v.Raft:
 		r, err := replica.Join(s.part(v.Voters, false))
 		if err != nil {
-			return // it does not vote, which the others can do without
+			return false // it does not vote, which the others can do without
 		}
 		s.replica = r
 		s.wg.Go(func() { s.watch(r) })
+		return true
 	}
+	return false
 }
 
 // part is this agent's in what voters agree on.

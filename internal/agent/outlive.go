@@ -349,6 +349,7 @@ func (a *Agent) foundVoters() {
 
 // found waits for the first election, and then has all agreed on.
 func (a *Agent) found(r *replica.Replica) {
+	a.founding, a.parties = r, 1
 	a.wg.Go(func() {
 		for since := time.Now(); !r.Leads(); {
 			select {
@@ -367,11 +368,23 @@ func (a *Agent) found(r *replica.Replica) {
 			if a.deposed != nil {
 				return
 			}
+			a.founding = nil
 			a.replicate(r)
 			a.reelect() // hosts may have been lost, or added, meanwhile
 			a.agreed(func() { a.detail("what the head decides is known to %d agents from now on", len(a.voters)) })
 		})
 	})
+}
+
+// takesPart is told that one more agent does in elections. When most of those that vote do, the first need not
+// wait for the silence: until then nobody could take the head's place.
+func (a *Agent) takesPart() {
+	if a.founding == nil {
+		return
+	}
+	if a.parties++; a.parties == len(a.voters)/2+1 {
+		a.wg.Go(a.founding.Begin)
+	}
 }
 
 // A change is of who votes.

@@ -332,6 +332,8 @@ func (r *remote) heard(m control.FromAgent) {
 		a.post(func() { a.uncopied(r.host, *m.Uncopied) })
 	case m.Brought != nil:
 		a.post(func() { a.brought(r.host, *m.Brought) })
+	case m.Votes != nil:
+		a.post(a.takesPart)
 	case m.Question != nil:
 		r.ask(*m.Question)
 	}

@@ -56,6 +56,7 @@ type FromAgent struct {
 	Uncopied     *Uncopied     `json:",omitempty"`
 	Rejoined     *Rejoined     `json:",omitempty"`
 	Brought      *Brought      `json:",omitempty"`
+	Votes        *Votes        `json:",omitempty"`
 	Alive        *Alive        `json:",omitempty"`
 }
 
@@ -258,6 +259,9 @@ type Holds struct {
 	Number uint64
 	File   string
 }
+
+// Votes: this agent takes part in elections from now on.
+type Votes struct{}
 
 // Brought: what that agent knows of a rank's choices is known to this one. Rank -1: this one has become its buddy, and
 // knows all that was chosen there until now, and will until there is another.

@@ -70,7 +70,7 @@ func (r *Replica) Lost() (agent int, dead bool) {
 }
 
 // Dead is told that the process of who leads has ended: that takes no silence to find out. The voter whose turn it
-// is first asks for an election at once, as one does to which the lead is handed over. Were the others to ask too, none might
+// is first asks for an election at once. Were the others to ask too, none might
 // be elected; they look after the silence, as ever.
 func (r *Replica) Dead(agent int) {
 	turn := r.turn()
@@ -80,7 +80,22 @@ func (r *Replica) Dead(agent int) {
 		r.dead, r.deadAt = r.head, time.Now()
 	}
 	r.mu.Unlock()
-	if !known || turn > 0 || r.raft.State() != raft.Follower {
+	if known && turn == 0 {
+		r.ask()
+	}
+}
+
+// Begin has this voter ask for the first election at once. Most of the others are to take part by now: without
+// them the next attempt is after a silence or two.
+func (r *Replica) Begin() {
+	if _, head := r.raft.LeaderWithID(); head == "" {
+		r.ask()
+	}
+}
+
+// ask asks for an election, as one does to which the lead is handed over.
+func (r *Replica) ask() {
+	if r.raft.State() != raft.Follower {
 		return
 	}
 	select {
