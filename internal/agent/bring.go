@@ -149,6 +149,9 @@ func (a *Agent) livesOn(h *host) bool {
 func (a *Agent) brought(h *host, m control.Brought) {
 	if home := a.hostOf(m.Agent); m.Rank < 0 && home != nil {
 		a.survival.informed[home] = h
+		if m.None { // without it ranks would go the same way
+			delete(a.survival.informed, home)
+		}
 	}
 	for b := range a.survival.bringing {
 		if b.rank == m.Rank && b.to == h && a.agentOf(b.from) == m.Agent {

@@ -693,9 +693,10 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 	}
 }
 
-// A host is lost and the one that knew all that was chosen there: its rank goes on only if another was told all before.
+// A host is lost and the one that knew all that was chosen there: its rank goes on only if another was told all before,
+// or that is nothing.
 func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
-	for _, told := range []bool{false, true} {
+	for _, c := range []struct{ told, none bool }{{}, {told: true}, {none: true}} {
 		a, _ := surviving(1, 0, 0)
 		a.survival.copied, a.buddies = true, keeper(t)
 		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
@@ -704,18 +705,18 @@ func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
 		a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
 		informs := func(g *host) {
 			a.witnessed(h[0], g)
-			a.brought(g, control.Brought{Rank: -1, Agent: a.agentOf(h[0])})
+			a.brought(g, control.Brought{Rank: -1, Agent: a.agentOf(h[0]), None: c.none})
 		}
 		informs(h[1])
 		h[1].lost, p[1].exited = true, true
 		a.witnessed(h[0], h[2])
-		if told {
+		if c.told {
 			informs(h[2])
 		}
 		h[0].lost, p[0].exited, p[0].judged = true, true, true
 		a.strand(verdict{code: 1, text: "host a is lost"}, p[0])
-		require.Equal(t, told, !a.ending)
-		require.Equal(t, told, len(p[2].ranks) == 1)
+		require.Equal(t, c.told || c.none, !a.ending)
+		require.Equal(t, c.told || c.none, len(p[2].ranks) == 1)
 	}
 }
 

@@ -41,7 +41,7 @@ type survival struct {
 	apart       map[[2]*host]bool // the first could not send copies to the second
 	alone       map[*host]bool    // was said to have no buddy
 	witnesses   map[*host][]*host // its buddies, ever: who knows choices that were made there
-	informed    map[*host]*host   // that of them which has said last that it knows all; none: another head was told
+	informed    map[*host]*host   // that of them which has said last that it knows all; none: nothing was chosen there, or another head was told
 	bringing    map[bring]bool    // choices that are sent to where a rank will go on; true: they are there
 }
 

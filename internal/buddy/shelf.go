@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/mpiv/mpiv/checkpoint"
@@ -48,7 +49,7 @@ func (k *Keeper) keep(conn *tls.Conn) error {
 	var of beginning
 	var failed error // of the copy that is on its way
 	var said []choices
-	told := false // that what was chosen there is known
+	told, some := false, false // that what was chosen there is known; and that there is such
 	buf := make([]byte, pieceLen)
 	for {
 		p, err := c.receive()
@@ -101,9 +102,11 @@ func (k *Keeper) keep(conn *tls.Conn) error {
 			answer := kept{}
 			if err := k.hear(conn.NetConn(), said, p.Chosen.Brought); err != nil {
 				answer.Error = err.Error()
-			} else if p.Chosen.Brought || !told {
-				told = told || !p.Chosen.Brought
+			} else if p.Chosen.Brought {
 				k.tell(control.FromAgent{Brought: &control.Brought{Rank: p.Chosen.Rank, Agent: p.Chosen.Agent}})
+			} else if now := some || slices.ContainsFunc(said, func(c choices) bool { return c.Count > 0 }); !told || now != some {
+				told, some = true, now
+				k.tell(control.FromAgent{Brought: &control.Brought{Rank: p.Chosen.Rank, Agent: p.Chosen.Agent, None: !some}})
 			}
 			said = nil
 			if err := c.send(parcel{Kept: &answer}, nil); err != nil {

@@ -108,6 +108,27 @@ func (n *neighbour) knows(t *testing.T, rank, epoch int, from, end uint64) {
 	require.Equal(t, end, next)
 }
 
+// That nothing was chosen is told, and that something was as soon as it is known.
+func TestNothingIsChosen(t *testing.T) {
+	n := neighbours(t, 2)
+	a, b := n[0], n[1]
+	d := a.file(t, 0, 1)
+	a.meet(b.asBuddy())
+	a.page.Wake()
+	for i, none := range []bool{true, false} {
+		if i > 0 {
+			a.choose(t, d, 0, 1)
+			a.witnessed(t)
+		}
+		m := <-b.told
+		require.NotNil(t, m.Brought)
+		require.Equal(t, control.Brought{Rank: -1, None: none}, *m.Brought)
+	}
+	a.choose(t, d, 1, 10)
+	a.witnessed(t)
+	require.Empty(t, b.told, "it is told once")
+}
+
 func TestChoicesAreWitnessed(t *testing.T) {
 	n := neighbours(t, 3)
 	a, b, c := n[0], n[1], n[2]

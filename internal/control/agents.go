@@ -9,7 +9,7 @@ import (
 
 // AgentVersion is that of what agents say to each other, Boot included, equal
 // on all hosts.
-const AgentVersion = 14
+const AgentVersion = 15
 
 // A Boot is what an agent that was started on another host reads from its
 // standard input, as one line. It is secret: it has keys in it.
@@ -264,8 +264,12 @@ type Holds struct {
 type Votes struct{}
 
 // Brought: what that agent knows of a rank's choices is known to this one. Rank -1: this one has become its buddy, and
-// knows all that was chosen there until now, and will until there is another.
-type Brought struct{ Rank, Agent int }
+// knows all that was chosen there until now, and will until there is another. None: that is nothing yet; it is told
+// again when something is.
+type Brought struct {
+	Rank, Agent int
+	None        bool `json:",omitempty"`
+}
 
 // Uncopied: a snapshot could not be sent to that agent. No other will be before there
 // is another Buddy.
