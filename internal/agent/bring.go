@@ -59,12 +59,14 @@ func (a *Agent) choosersOf(rank int, back uint32) (all []*host) {
 	return all
 }
 
-// choicesLost tells whether all who know what a rank has chosen in its last life are lost: it would go another way, and
-// contradict what others have had from it.
-func (a *Agent) choicesLost(rank int) bool {
-	home := a.survival.homes[control.Life{Rank: rank, Epoch: a.livesOf(rank, 0)[0]}]
-	witness := a.survival.informed[home]
-	return home != nil && !home.able() && witness != nil && !witness.able()
+// choicesLost tells whether all who know what a rank has chosen in its last life are lost, and it is not where the rank
+// will go on: it would go another way, and contradict what others have had from it.
+func (a *Agent) choicesLost(rank int, to *process) bool {
+	s := &a.survival
+	home := s.homes[control.Life{Rank: rank, Epoch: a.livesOf(rank, 0)[0]}]
+	witness := s.informed[home]
+	there := to != nil && (s.bringing[bring{rank, home, to.host}] || s.bringing[bring{rank, witness, to.host}])
+	return home != nil && !home.able() && witness != nil && !witness.able() && !there
 }
 
 // witnessesKnow tells whether the witnesses of a host know enough of what was chosen there.

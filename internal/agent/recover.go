@@ -106,7 +106,7 @@ func (a *Agent) goOn() {
 	for _, x := range s.stranded {
 		for _, r := range x.p.ranks {
 			to, st, err := a.refuge(x.p, r, targets)
-			if err == nil && a.choicesLost(r) {
+			if err == nil && a.choicesLost(r, to) {
 				err = fmt.Errorf("every host that knew in which order rank %d has received is lost", r)
 			}
 			if err == errApart && time.Since(x.end) < control.AlivePatient {

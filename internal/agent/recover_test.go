@@ -720,6 +720,33 @@ func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
 	}
 }
 
+// Who knew all that was chosen on a host is lost when it has told that where the rank will go on, and not yet what it goes
+// on from.
+func TestWhoKnewWhatWasChosenIsLostWhenItHasToldThat(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		a, _ := surviving(1, 1, 0)
+		a.survival.copied, a.buddies = true, keeper(t)
+		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
+		defer a.speaker.close()
+		p, h := a.processes, a.hosts
+		a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
+		a.witnessed(h[0], h[1])
+		a.brought(h[1], control.Brought{Rank: -1, Agent: a.agentOf(h[0])})
+		a.store(0, stored{version{1, 1}, h[1], "copy"})
+		h[0].lost, p[0].exited, p[0].judged = true, true, true
+		a.strand(verdict{code: 1, text: "host a is lost"}, p[0])
+		require.Equal(t, map[bring]bool{{0, h[1], h[2]}: false}, a.survival.bringing)
+		if told {
+			a.brought(h[2], control.Brought{Rank: 0, Agent: a.agentOf(h[1])})
+		}
+		require.Empty(t, p[2].ranks, "its state is on its way")
+		h[1].lost = true
+		a.goOn()
+		require.Equal(t, told, !a.ending)
+		require.Equal(t, told, len(p[2].ranks) == 1)
+	}
+}
+
 // choosesOn has the first life of rank 0 choose on a host whose buddy is to. The function that it
 // returns tells whether that has been heard.
 func choosesOn(t *testing.T, on *buddy.Keeper, dir string, to *buddy.Keeper) func() bool {
