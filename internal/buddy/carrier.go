@@ -74,12 +74,12 @@ func (k *Keeper) carry() {
 // comes there is put together in one place.
 type trip struct{ rank, agent int }
 
-// embark waits until nobody else is on the trip, which who gets it has to end; false: there will
-// be nothing to carry. brought is what who was waited for has brought.
-func (k *Keeper) embark(t trip) (brought version, ok bool) {
-	for k.ctx.Err() == nil {
+// embark waits until nobody else is on e's trip, which who gets it has to end; false: e is of no use any
+// more, and who is on the trip may be long in finding out. brought is what who was waited for has brought.
+func (k *Keeper) embark(t trip, e errand) (brought version, ok bool) {
+	for !k.stale(e) {
 		k.mu.Lock()
-		other := k.trips[t]
+		other, turned := k.trips[t], k.turned
 		if other == nil {
 			k.trips[t] = &journey{ended: make(chan struct{})}
 			k.mu.Unlock()
@@ -89,6 +89,7 @@ func (k *Keeper) embark(t trip) (brought version, ok bool) {
 		select {
 		case <-other.ended:
 			brought = other.brought
+		case <-turned:
 		case <-k.ctx.Done():
 		}
 	}
@@ -118,7 +119,7 @@ type version struct {
 // carry delivers e, or tells that it cannot be.
 func (c *carrier) carry(e errand) {
 	t := trip{e.Rank, e.to.Agent}
-	brought, ok := c.k.embark(t)
+	brought, ok := c.k.embark(t, e)
 	if !ok {
 		return
 	}

@@ -146,3 +146,42 @@ func TestACopyThatIsOnItsWayIsNotSentTwice(t *testing.T) {
 		}
 	}
 }
+
+// Where a copy is on its way to an agent that has fallen silent, those for that agent wait for it; but not
+// when there is another buddy: all would be without copies meanwhile.
+func TestCopiesGoToAnotherBuddyAtOnce(t *testing.T) {
+	two := neighbours(t, 2)
+	file := filepath.Join(two[0].dir, "rank-0.1")
+	a, err := checkpoint.Create(file)
+	require.NoError(t, err)
+	defer a.Close()
+	require.NoError(t, errors.Join(a.Begin(1), a.End(make([]byte, 1000))))
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	met := make(chan net.Conn, 10)
+	go func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			met <- c
+		}
+	}()
+	to := control.Buddy{Agent: 7, Addrs: []string{silent.Addr().String()}}
+	two[0].copy(control.Copy{Rank: 0, Epoch: 1, File: file, To: to})
+	defer (<-met).Close()
+	two[0].meet(to)
+	two[0].Saved(control.Saved{Rank: 0, Epoch: 1, Number: 1, File: file})
+	time.Sleep(50 * time.Millisecond) // it waits
+	began := time.Now()
+	two[0].meet(two[1].asBuddy())
+	for m := range two[1].told {
+		if m.Holds != nil {
+			break
+		}
+	}
+	require.Less(t, time.Since(began), meetTime/2)
+}

@@ -62,8 +62,9 @@ type Keeper struct {
 	due     map[int]bool          // those of them that to may not have
 	hauls   map[*haul]bool
 	trips   map[trip]*journey
-	out     *haul    // that to the buddy; nil: there is none now
-	telling net.Conn // over which chosen is told of choices; nil: there is none now
+	turned  chan struct{} // closed when there is another buddy
+	out     *haul         // that to the buddy; nil: there is none now
+	telling net.Conn      // over which chosen is told of choices; nil: there is none now
 }
 
 // Listen makes the Keeper of the agent that has that identity, which takes copies at a port
@@ -75,7 +76,7 @@ type Keeper struct {
 func Listen(own *identity.Identity, tell func(control.FromAgent)) (*Keeper, error) {
 	k := &Keeper{
 		identity: own, tell: tell, wake: make(chan struct{}, 1), shelves: map[control.Life]*shelf{}, forgot: map[int]uint32{},
-		heard: map[control.Life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, from: map[netip.Addr]bool{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{}, trips: map[trip]*journey{},
+		heard: map[control.Life]*hearing{}, ends: map[int]end{}, guests: map[net.Conn]int{}, from: map[netip.Addr]bool{}, saved: map[int]control.Saved{}, due: map[int]bool{}, hauls: map[*haul]bool{}, trips: map[trip]*journey{}, turned: make(chan struct{}),
 	}
 	var err error
 	if k.listener, err = door.Listen(k.refused); err != nil {
@@ -136,6 +137,8 @@ func (k *Keeper) meet(to control.Buddy) {
 	}
 	k.to = to
 	k.turn++
+	close(k.turned)
+	k.turned = make(chan struct{})
 	k.chosen = target{to, k.turn}
 	if k.page != nil {
 		k.page.Wake()
