@@ -20,3 +20,8 @@ type PathInfo struct {
 	Sent        uint64        // bytes that have left, ever, those too that left again. 0: that is not known
 	Received    uint64        // bytes that have come from the peer, ever
 }
+
+// A Counted Conn that is not Measured can tell at least what has passed.
+type Counted interface {
+	Passed() (sent, received uint64) // bytes, ever, both lanes together
+}

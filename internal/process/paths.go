@@ -71,9 +71,7 @@ func (r *pathReport) see(now time.Time) {
 	r.last = now
 	for peer, c := range r.courses {
 		if l := r.p.engine.Link(peer); l.Conn != nil {
-			if m, measured := l.Conn.(transport.Measured); measured {
-				c.see(m.Path(), now, passed)
-			}
+			c.look(l.Conn, now, passed)
 		}
 	}
 }
@@ -120,12 +118,27 @@ func (r *pathReport) look() (told control.Paths) {
 	return told
 }
 
+// look looks at the connection in use.
+func (c *course) look(conn transport.Conn, now time.Time, passed time.Duration) {
+	switch conn := conn.(type) {
+	case transport.Measured:
+		c.see(conn.Path(), now, passed)
+	case transport.Counted: // or the bytes would be taken for those of others
+		c.count(conn.Passed())
+	}
+}
+
 // see takes how the path is now.
 func (c *course) see(info transport.PathInfo, now time.Time, passed time.Duration) {
 	c.See(info, now, passed)
 	c.heard = c.heard || info.Received > c.received
-	c.passed.In += grown(&c.received, info.Received)
-	c.passed.Out += grown(&c.left, max(info.Sent, info.Delivered)) // where some is lost, the rest is acknowledged late
+	c.count(max(info.Sent, info.Delivered), info.Received) // where some is lost, the rest is acknowledged late
+}
+
+// count takes what has left, and what has come, ever.
+func (c *course) count(sent, received uint64) {
+	c.passed.Out += grown(&c.left, sent)
+	c.passed.In += grown(&c.received, received)
 }
 
 // grown is by how much a counter has grown since the last look. One that is less is of another connection.

@@ -33,3 +33,18 @@ func TestAllThatPassesIsTold(t *testing.T) {
 	}
 	require.Equal(t, control.Passed{In: 120, Out: 2530}, c.passed)
 }
+
+type counted struct {
+	transport.Conn
+	sent, received uint64
+}
+
+func (c counted) Passed() (sent, received uint64) { return c.sent, c.received }
+
+// So is what passes over a connection whose path is not measured: it is the job's all the same.
+func TestWhatPassesUnmeasuredIsTold(t *testing.T) {
+	c := &course{}
+	c.look(counted{sent: 2000, received: 300}, time.Now(), sensors.SlotTime)
+	c.look(counted{sent: 2500, received: 400}, time.Now(), sensors.SlotTime)
+	require.Equal(t, control.Passed{In: 400, Out: 2500}, c.passed)
+}

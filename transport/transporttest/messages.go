@@ -18,8 +18,11 @@ import (
 func testOne(t *testing.T, s *setup) {
 	a, b := s.pair(t)
 	come := func() (n uint64) {
-		if m, ok := b.(transport.Measured); ok {
-			n = m.Path().Received
+		switch b := b.(type) {
+		case transport.Measured:
+			n = b.Path().Received
+		case transport.Counted:
+			_, n = b.Passed()
 		}
 		return n
 	}
@@ -35,8 +38,14 @@ func testOne(t *testing.T, s *setup) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, i)
 	require.Len(t, in.got[0].body, 100)
-	if _, measured := b.(transport.Measured); measured {
+	_, measured := b.(transport.Measured)
+	_, counted := b.(transport.Counted)
+	if measured || counted {
 		require.GreaterOrEqual(t, come()-before, uint64(100))
+	}
+	if c, counted := a.(transport.Counted); counted {
+		sent, _ := c.Passed()
+		require.GreaterOrEqual(t, sent, uint64(100))
 	}
 	moved, err := b.Poll(in)
 	require.NoError(t, err)

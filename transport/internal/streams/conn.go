@@ -125,6 +125,15 @@ func (c *Conn) Progress() (taken uint64, waiting int) {
 	return taken, waiting
 }
 
+// Passed implements transport.Counted.
+func (c *Conn) Passed() (sent, received uint64) {
+	for i := range c.out {
+		sent += c.out[i].ring.head.Load()
+		received += c.in[i].ring.tail.Load()
+	}
+	return sent, received
+}
+
 func (c *Conn) Flush() error {
 	if failed := c.failed.Load(); failed != nil {
 		return *failed
