@@ -52,7 +52,7 @@ func giveOrder(w io.Writer, op string, args []string) error {
 	}
 	fmt.Fprintln(w, ans.Decision)
 	if wait {
-		awaitEmpty(w, j, ans.Host)
+		return awaitEmpty(w, j, ans.Host)
 	}
 	return nil
 }
@@ -63,13 +63,18 @@ const (
 	emptySay  = 5 * time.Second
 )
 
-// awaitEmpty waits until no rank is on a host any more, or the job has ended.
-func awaitEmpty(w io.Writer, j rundir.Job, host string) {
+// awaitEmpty waits until no rank is on a host any more. A job that is gone from this host need not have ended: only its
+// agent here may have, and where hosts share a file system others answer for it.
+func awaitEmpty(w io.Writer, j rundir.Job, host string) error {
 	for said := time.Now(); ; time.Sleep(emptyLook) {
 		ans, err := agent.Ask(j.Dir, agent.Question{Op: "ps"})
 		if _, gone := os.Stat(j.Dir); err != nil && errors.Is(gone, os.ErrNotExist) {
-			fmt.Fprintf(w, "job %s has ended\n", j.Name)
-			return
+			again, found, err := rundir.Find(j.Name)
+			if err != nil || !found {
+				return fmt.Errorf("job %s is not on this host any more: it has ended, or only its agent here has; who is still on host %s is not known, mpivrun ps on another host of the job tells", j.Name, host)
+			}
+			j = again
+			continue
 		}
 		still := ""
 		if s := ans.State(); err != nil {
@@ -78,7 +83,7 @@ func awaitEmpty(w io.Writer, j rundir.Job, host string) {
 			left := ranksOn(s, host)
 			if len(left) == 0 {
 				fmt.Fprintf(w, "no rank is on host %s any more\n", host)
-				return
+				return nil
 			}
 			still = fmt.Sprintf("still on host %s: ranks %s", host, ranksText(left))
 		}
