@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/sensors"
 )
 
@@ -72,7 +73,7 @@ func loadContract(path string) (sensors.Contract, error) {
 	defer f.Close()
 	c, err := sensors.Load(f)
 	if err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
+		return c, fmt.Errorf("%s: %w", path, brief.Error(err))
 	}
 	return c, nil
 }

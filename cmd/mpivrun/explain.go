@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/rundir"
 	"github.com/mpiv/mpiv/internal/waits"
@@ -154,7 +155,7 @@ func auditOf(path string) (*events.Audit, error) {
 		}
 		e, err := events.Parse(line)
 		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", path, n, err)
+			return nil, fmt.Errorf("%s, line %d: %w", path, n, brief.Error(err))
 		}
 		a.Apply(e)
 	}

@@ -93,10 +93,13 @@ func parseHost(word string) (host, error) {
 	return h, nil
 }
 
-// plain is true if name is of letters, digits, dots and dashes, and is not taken
+// nameMost is how long DNS lets a name be.
+const nameMost = 255
+
+// plain is true if name is of letters, digits, dots and dashes, not too long, and is not taken
 // for an option by the command that is given it.
 func plain(name string, empty bool) bool {
-	return (name != "" || empty) && !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
+	return (name != "" || empty) && len(name) <= nameMost && !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
 	})
 }
@@ -105,7 +108,7 @@ func badName(name string) error {
 	if name == "" {
 		return errors.New("a host has no name")
 	}
-	return fmt.Errorf("host %q: a name is letters, digits, dots and dashes, and may follow USER@", name)
+	return fmt.Errorf("host %q: a name is letters, digits, dots and dashes, %d at most, and may follow USER@", name, nameMost)
 }
 
 // aliases are the words of other launchers for labels of ours.

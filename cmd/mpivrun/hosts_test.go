@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,4 +221,22 @@ func formatHostfile(hosts []host) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// What is said of a file is short, however long its lines are.
+func TestLongLinesOfFilesAreNotQuotedWhole(t *testing.T) {
+	long := strings.Repeat("a", 1<<20)
+	path := filepath.Join(t.TempDir(), "file")
+	said := func(text string, read func() error) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		err := read()
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 4096, text[:20])
+	}
+	hosts := func() error { _, err := (&run{Hostfile: path}).hosts(); return err }
+	for _, line := range []string{long, long + "!", "h " + long, "h lan=" + long, "h user=!" + long, long + ":x", "[" + long + "]"} {
+		said(line, hosts)
+	}
+	said(`{"v":1,"`+long+`":1}`+"\n", func() error { _, err := auditOf(path); return err })
+	said(`{"format":"`+long+`"}`, func() error { _, err := loadContract(path); return err })
 }

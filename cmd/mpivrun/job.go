@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mpiv/mpiv/internal/agent"
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/internal/control"
 )
 
@@ -159,7 +160,7 @@ func (r *run) hosts() ([]host, error) {
 		}
 		more, err := parseHostfile(string(text))
 		if err != nil {
-			return nil, fmt.Errorf("--hostfile %s: %w", r.Hostfile, err)
+			return nil, fmt.Errorf("--hostfile %s: %w", r.Hostfile, brief.Error(err))
 		}
 		if len(r.Hosts) == 0 {
 			return more, nil

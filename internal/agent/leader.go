@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/adapt"
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/whole"
@@ -141,7 +142,7 @@ func loadContracts(file string) (c sensors.Contract, err error) {
 	}
 	defer f.Close()
 	if c, err = sensors.Load(f); err != nil {
-		return c, fmt.Errorf("%s: %w", file, err)
+		return c, fmt.Errorf("%s: %w", file, brief.Error(err))
 	}
 	return c, nil
 }
