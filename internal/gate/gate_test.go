@@ -196,6 +196,19 @@ func TestWhoTakesTheLastPlaceTurnsNobodyAway(t *testing.T) {
 	eventually(t, "the oldest to go", func() bool { return h.Strangers() == 1 && h.held() == room })
 }
 
+// TestWhoWaitsHasItsTime: newcomers wait as long.
+func TestWhoWaitsHasItsTime(t *testing.T) {
+	h := open(t, Options{Waiting: 1, Patience: time.Minute})
+	h.knock(t, hello(t)[:20])
+	eventually(t, "it to wait", func() bool { return h.held() == 1 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := h.waiting0()
+	require.False(t, h.makeRoomLocked(since.Add(grace-1)))
+	require.True(t, h.makeRoomLocked(since.Add(grace)))
+	require.Empty(t, h.waiting)
+}
+
 func TestNothingIsLeft(t *testing.T) {
 	files := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
