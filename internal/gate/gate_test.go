@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // hello is what crypto/tls says first.
@@ -242,6 +243,20 @@ func TestNothingIsLeft(t *testing.T) {
 		s.Close()
 	}
 	require.Equal(t, before, files())
+}
+
+// TestWhoIsReadyIsTurnedAwayAtTheEnd: nobody else will ever close it.
+func TestWhoIsReadyIsTurnedAwayAtTheEnd(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	defer g.Close()
+	c := hall{Gate: g}.knock(t, hello(t))
+	eventually(t, "it to be ready", func() bool {
+		require.NoError(t, g.handle([]unix.EpollEvent{{Fd: int32(g.fd)}}))
+		return len(g.ready) == 1
+	})
+	require.NoError(t, g.Close())
+	thrownOut(t, c)
 }
 
 func TestListenSaysWhatIsWrong(t *testing.T) {
