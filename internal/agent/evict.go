@@ -62,12 +62,13 @@ func (a *Agent) lookEvicted(r *remote, refused <-chan Answer) {
 }
 
 // keepsAlone tells whether h has state of a rank that is nowhere else but where the rank is: should h leave now, the
-// loss of that host would be the end of the job, until the rank is saved again.
+// loss of that host would be the end of the job, until the rank is saved again. Where another agent is to end, too, it
+// may be gone at any moment.
 func (a *Agent) keepsAlone(h *host) bool {
 	for r := range a.survival.stored {
 		p, all := a.processOf(r), a.storedOf(r)
 		has := func(st stored) bool { return st.host == h }
-		other := func(g *host) bool { return p != nil && g.able() && g != h && g != p.host }
+		other := func(g *host) bool { return p != nil && g.able() && !g.evicted && g != h && g != p.host }
 		if slices.ContainsFunc(all, has) && !slices.ContainsFunc(all, func(st stored) bool { return other(st.host) }) && slices.ContainsFunc(a.hosts, other) {
 			return true
 		}

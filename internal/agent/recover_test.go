@@ -343,6 +343,28 @@ func TestEvictedWhileTheHostIsDrained(t *testing.T) {
 	require.NotNil(t, (<-r.out).Leave)
 }
 
+// The agents of two hosts are to end: neither relies on what the other has.
+func TestTwoAreEvictedWhoHaveTheCopies(t *testing.T) {
+	a, _ := surviving(1, 0, 0, 0)
+	a.done = make(chan struct{}) // what timers post is not taken
+	h := a.hosts
+	var all []*remote
+	for _, g := range h[1:3] { // a rank of one has just gone to the first host, the other was its buddy
+		g.evicted = true
+		a.store(0, stored{version{1, 1}, g, "snapshot"})
+		all = append(all, &remote{a: a, host: g, out: make(chan control.ToAgent, 1), over: make(chan struct{})})
+	}
+	for _, r := range all {
+		a.lookEvicted(r, nil)
+		require.Empty(t, r.out, "the other may leave first")
+	}
+	a.store(0, stored{version{1, 1}, h[3], "copy"})
+	for _, r := range all {
+		a.lookEvicted(r, nil)
+		require.NotNil(t, (<-r.out).Leave)
+	}
+}
+
 // A head hears that an agent is to end, though the one before had heard it, or nobody.
 func TestWhoIsToEndTellsTheNextHead(t *testing.T) {
 	b := newBooks()
