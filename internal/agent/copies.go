@@ -101,8 +101,11 @@ func (a *Agent) pairHosts() {
 	}
 }
 
-// worse tells whether g is less of a buddy than h.
+// worse tells whether g is less of a buddy than h. One whose agent is to end waits for another to have its copies.
 func (a *Agent) worse(g, h *host) bool {
+	if g.evicted != h.evicted {
+		return g.evicted
+	}
 	if g.Distrusted != h.Distrusted {
 		return g.Distrusted
 	}

@@ -32,6 +32,7 @@ func (a *Agent) evictedAgent(r *remote, reason string) {
 		return
 	}
 	h.evicted = true
+	a.pairHosts()
 	a.warn("host %s: its agent is to end (%s), and has %v for its ranks to go elsewhere", h.name, reason, a.job.Grace)
 	refused := make(chan Answer, 1)
 	if !a.policy.machine.Drains(h.name) { // or it would be refused: the operator, or its agent, has asked before

@@ -834,6 +834,20 @@ func TestBuddiesThatWillDo(t *testing.T) {
 	require.Equal(t, "ba", buddies()[:2], "better than one that is distrusted")
 }
 
+// A host whose agent is to end is no buddy, though the only other one is distrusted: its agent would wait in vain for
+// another to have what it has.
+func TestABuddyIsEvictedWhereTheOthersAreDistrusted(t *testing.T) {
+	a, _ := surviving(1, 0, 0)
+	a.survival.copied, a.buddies = true, keeper(t)
+	h := a.hosts
+	h[2].Distrusted = true
+	a.pairHosts()
+	require.Same(t, h[1], h[0].buddy)
+	h[1].evicted = true
+	a.pairHosts()
+	require.Same(t, h[2], h[0].buddy)
+}
+
 // Slurm kills what is on the nodes when srun ends, and that may be heard of first, even of all.
 func TestTheEndOfSrunIsWhy(t *testing.T) {
 	for _, known := range []bool{true, false} {
