@@ -149,7 +149,7 @@ func (a *Agent) livesOn(h *host) bool {
 
 // brought is told that choices have come to h.
 func (a *Agent) brought(h *host, m control.Brought) {
-	if home := a.hostOf(m.Agent); m.Rank < 0 && home != nil {
+	if home := a.hostOf(m.Agent); m.Rank < 0 && home != nil && !a.superseded(home, h) {
 		a.survival.informed[home] = h
 		if m.None { // without it ranks would go the same way
 			delete(a.survival.informed, home)
@@ -161,6 +161,12 @@ func (a *Agent) brought(h *host, m control.Brought) {
 		}
 	}
 	a.goOn()
+}
+
+// superseded tells whether h was a buddy of home, whose next has said that it knows all, too: what h says has been long on its way.
+func (a *Agent) superseded(home, h *host) bool {
+	known := a.survival.informed[home]
+	return known != nil && known == home.buddy && known != h
 }
 
 // unbrought is told that h cannot send to g.

@@ -769,6 +769,27 @@ func TestWhoKnewWhatWasChosenIsLostWhenItHasToldThat(t *testing.T) {
 	}
 }
 
+// A buddy of before is heard late: it is the next that knows all.
+func TestABuddyOfBeforeIsHeardLate(t *testing.T) {
+	a, _ := surviving(1, 0, 0)
+	a.survival.copied, a.buddies = true, keeper(t)
+	a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
+	defer a.speaker.close()
+	p, h := a.processes, a.hosts
+	a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
+	a.witnessed(h[0], h[1])
+	a.witnessed(h[0], h[2])
+	h[0].buddy = h[2]
+	for _, g := range []*host{h[2], h[1]} {
+		a.brought(g, control.Brought{Rank: -1, Agent: a.agentOf(h[0])})
+	}
+	h[1].lost, p[1].exited = true, true
+	h[0].lost, p[0].exited, p[0].judged = true, true, true
+	a.strand(verdict{code: 1, text: "host a is lost"}, p[0])
+	require.False(t, a.ending)
+	require.Equal(t, []int{0}, p[2].ranks)
+}
+
 // choosesOn has the first life of rank 0 choose on a host whose buddy is to. The function that it
 // returns tells whether that has been heard.
 func choosesOn(t *testing.T, on *buddy.Keeper, dir string, to *buddy.Keeper) func() bool {
