@@ -252,7 +252,10 @@ func TestAnInterruptOfWhatCannotBegin(t *testing.T) {
 	var errs bytes.Buffer
 	c.Stderr = &errs
 	require.NoError(t, c.Start())
-	time.Sleep(200 * time.Millisecond)
+	require.Eventually(t, func() bool { // and then it waits for somebody to read the next
+		_, err := os.Stat(filepath.Join(dir, "rank.0.stdout"))
+		return err == nil
+	}, 20*time.Second, time.Millisecond)
 	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 	late := time.AfterFunc(20*time.Second, func() { c.Process.Kill() })
 	defer late.Stop()

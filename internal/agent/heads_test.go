@@ -184,6 +184,7 @@ func TestMetricsUnderAnotherHead(t *testing.T) {
 	hold(t, &j)
 	_, first, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
+	errs.await(t, "ranks start", 1)
 	errs.await(t, "metrics of host ", 3)
 	tellOfTheJob := func(hosts ...string) (which []string) {
 		for _, m := range regexp.MustCompile(`metrics of host (\w+): http://.*:(\d+)/`).FindAllStringSubmatch(errs.String(), -1) {
