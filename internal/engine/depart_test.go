@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/topology"
 )
 
 // A rank goes on from a snapshot, and a peer wants the body of a message again that it has
@@ -153,4 +154,22 @@ func TestAProbeTakesWhatHasToBeOfferedAgain(t *testing.T) {
 	require.Equal(t, body, got)
 	_, err = sent.Wait(t.Context(), send)
 	require.NoError(t, err)
+}
+
+// Two ranks leave a process at once, which is connected to none of those that take them. Each comes over a connection
+// that is made before anybody is told the other's map.
+func TestRanksLeaveAtOnceForWhoIsNotConnected(t *testing.T) {
+	w := newWorld(t, engine.Config{Keep: true}, 2, 0, 0)
+	for r, to := range []int{1, 2} {
+		_, err := w.boxes[r].Depart(t.Context(), to, topology.Epoch(2+r))
+		require.NoError(t, err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	for to := 1; to <= 2; to++ {
+		require.Nil(t, w.engines[0].Link(to).Conn)
+		w.engines[to].Box(w.engines[to].Envoy(to)).Irecv(engine.Match{Peer: w.engines[to].Envoy(0), Tag: 1}, make([]byte, 1))
+		m := engine.Match{Peer: w.engines[0].Envoy(to), Tag: 1}
+		require.NoError(t, w.engines[0].Box(w.engines[0].Envoy(0)).Send(ctx, send, m, []byte{1}, engine.Synchronous))
+	}
 }
