@@ -230,6 +230,7 @@ func (a *Agent) savedOn(p *process, m control.Saved) {
 		a.buddies.Saved(m)
 	}
 	if p.host.buddy == nil {
+		a.warnOfOneCopy(p.host)
 		a.cover(p, m.Rank, v)
 		return
 	}
@@ -284,10 +285,8 @@ func (a *Agent) forgetLives(rank int) {
 
 // coverAll is for a host that has no buddy.
 func (a *Agent) coverAll(h *host) {
-	if !a.survival.alone[h] {
-		a.survival.alone[h] = true
-		a.warn("host %s: no other host can keep copies of what %s there save: the loss of this host would be the loss of the job", h.name, a.namesOf(h))
-	}
+	a.survival.alone[h] = true
+	a.warnOfOneCopy(h)
 	for _, i := range h.processes {
 		p := a.processes[i]
 		for _, r := range p.ranks {
@@ -297,6 +296,23 @@ func (a *Agent) coverAll(h *host) {
 				}
 			}
 		}
+	}
+}
+
+// warnOfOneCopy says, once there are ranks on h, that nobody has copies of what they save.
+func (a *Agent) warnOfOneCopy(h *host) {
+	if a.survival.warned[h] {
+		return
+	}
+	var ps []*process
+	for _, i := range h.processes {
+		if p := a.processes[i]; !p.judged && len(p.ranks) > 0 {
+			ps = append(ps, p)
+		}
+	}
+	if len(ps) > 0 {
+		a.survival.warned[h] = true
+		a.warn("host %s: no other host can keep copies of the snapshots of %s: the loss of this host would be the loss of the job", h.name, names(ps))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -889,4 +890,20 @@ func TestTheEndOfSrunIsWhy(t *testing.T) {
 		require.NotNil(t, a.doubt, "the job does not end well if it does not")
 		require.Equal(t, 128+9, a.doubt.code)
 	}
+}
+
+// Who has no buddy is said of a host that has ranks, or when it has some.
+func TestAHostWithoutRanksSavesNothing(t *testing.T) {
+	a, _ := surviving(1, 1, 0)
+	a.copies, a.survival.copied, a.job.Quiet, a.buddies = true, true, false, keeper(t)
+	out := new(strings.Builder)
+	a.speaker = newSpeaker(&stream{screen: a.screens[1], w: out})
+	a.hosts[0].lost, a.hosts[1].lost = true, true
+	a.pairHosts() // c has a spare process
+	a.processes[1].ranks, a.processes[2].ranks = nil, []int{1}
+	for number := range uint64(2) {
+		a.savedOn(a.processes[2], control.Saved{Rank: 1, Epoch: 2, Number: number + 1})
+	}
+	a.speaker.close()
+	require.Equal(t, "mpivrun: host c: no other host can keep copies of the snapshots of rank 1: the loss of this host would be the loss of the job\n", out.String())
 }

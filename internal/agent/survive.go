@@ -39,7 +39,8 @@ type survival struct {
 	fetchedFrom map[int]*host
 	since       map[int]since     // by rank, if it was recovered
 	apart       map[[2]*host]bool // the first could not send copies to the second
-	alone       map[*host]bool    // was said to have no buddy
+	alone       map[*host]bool    // its agent was told that it has no buddy
+	warned      map[*host]bool    // it was said that nobody has copies of what is saved there
 	witnesses   map[*host][]*host // its buddies, ever: who knows choices that were made there
 	informed    map[*host]*host   // that of them which has said last that it knows all; none: nothing was chosen there, or another head was told
 	bringing    map[bring]bool    // choices that are sent to where a rank will go on; true: they are there
@@ -60,7 +61,7 @@ type move struct {
 func newSurvival() survival {
 	return survival{epoch: 1, lives: map[int]int{}, moving: map[int]*move{}, sizes: map[int]int64{}, past: map[int][]uint32{}, homes: map[control.Life]*host{},
 		stored: map[int][]stored{}, covered: map[int]version{}, wanted: map[int]wish{}, fetching: map[int]*host{}, fetchedFrom: map[int]*host{},
-		since: map[int]since{}, settling: map[int]uint32{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, witnesses: map[*host][]*host{}, informed: map[*host]*host{}, bringing: map[bring]bool{}}
+		since: map[int]since{}, settling: map[int]uint32{}, apart: map[[2]*host]bool{}, alone: map[*host]bool{}, warned: map[*host]bool{}, witnesses: map[*host][]*host{}, informed: map[*host]*host{}, bringing: map[bring]bool{}}
 }
 
 // How often a rank may be recovered without reaching a snapshot, and how long a move
