@@ -135,12 +135,18 @@ func printStandings(w io.Writer, c *agent.Contracts, now time.Time) error {
 	return t.Flush()
 }
 
+// seenLately is for how long what was seen of a link is how it is. Its ranks may have moved away.
+const seenLately = 5 * time.Second
+
 // standing says how a contract stands, in few words.
 func standing(s sensors.Standing, now time.Time) string {
 	var is string
 	switch {
 	case !s.Broken.IsZero():
 		is = "broken for " + span(now.Sub(s.Broken))
+		if ago := now.Sub(s.SeenAt); !s.SeenAt.IsZero() && ago >= seenLately {
+			is = "broken when it was seen last, " + span(ago) + " ago"
+		}
 	case s.Rate == 0 && s.Learning == 0:
 		is = "not known: too little was sent"
 	case s.Rate == 0:

@@ -105,3 +105,12 @@ func TestContractsOfAJob(t *testing.T) {
 	require.Equal(t, "-", promiseOf(c, "Y", "X"))
 	require.Equal(t, "-", promiseOf(nil, "X", "Y"))
 }
+
+// Of a link that nobody uses any more it is not known that it is still broken.
+func TestABreachThatWasSeenLongAgo(t *testing.T) {
+	now := time.Now()
+	s := sensors.Standing{ByHand: true, Broken: now.Add(-time.Minute), SeenAt: now.Add(-time.Second)}
+	require.Equal(t, "broken for 1m00s, set by hand", standing(s, now))
+	s.SeenAt = now.Add(-50 * time.Second)
+	require.Equal(t, "broken when it was seen last, 50.0 s ago, set by hand", standing(s, now))
+}
