@@ -233,3 +233,22 @@ func TestRevokeWhileOthersBegin(t *testing.T) {
 		}
 	})
 }
+
+// What a process had sent before it died, and is here, is received, though nobody had looked at the connection yet. What it
+// only offered is no message: it is found by no probe, and its receive ends.
+func TestWhatIsHereOfAProcessThatHasFailed(t *testing.T) {
+	w, b, _ := failingWorld(t)
+	a := w.boxes[1]
+	a.Isend(from(0, 1), []byte{1}, engine.Synchronous)
+	require.Eventually(t, func() bool { _, ok := b.Iprobe(from(1, 1)); return ok }, 20*time.Second, time.Millisecond)
+	require.NoError(t, a.Send(t.Context(), send, from(0, 2), []byte{2}, engine.Standard))
+	w.engines[0].DeclareFailed(1)
+	_, offered := b.Iprobe(from(1, 1))
+	require.False(t, offered)
+	_, err := b.Recv(t.Context(), recv, from(1, 1), make([]byte, 1))
+	require.ErrorIs(t, err, engine.ErrProcFailed)
+	got := make([]byte, 1)
+	_, err = b.Recv(t.Context(), recv, from(1, 2), got)
+	require.NoError(t, err)
+	require.Equal(t, byte(2), got[0])
+}
