@@ -54,6 +54,12 @@ func TestGaugeWhereBodiesAreCopiedByLines(t *testing.T) {
 	require.False(t, streams(16<<10))
 	require.True(t, streams(16<<10+1), "what comes before it is received is copied once more")
 
+	timed(&g, 150*time.Nanosecond)
+	require.False(t, answers(12<<10))
+	require.True(t, answers(largeBody), "the cores are far from each other: it is copied twice at that pace")
+	timed(&g, 40*time.Nanosecond)
+	require.False(t, answers(maxBody))
+
 	g.took(16<<10, 16*mostPerKiB)
 	require.False(t, answers(maxBody), "once this process did not have its core")
 	timed(&g, 450*time.Nanosecond)
