@@ -39,6 +39,11 @@ func (s *Sums) Sum() Sum {
 	return xxh3.Hash128(b).Bytes()
 }
 
+// chunkSum is that of the i-th chunk of a part.
+func chunkSum(part []byte, i int) Sum {
+	return xxh3.Hash128(part[i*ChunkLen : min((i+1)*ChunkLen, len(part))]).Bytes()
+}
+
 // chunksOf is how many chunks parts of these lengths have.
 func chunksOf(lengths []int64) (n int64) {
 	for _, l := range lengths {
@@ -85,7 +90,7 @@ func (a *Area) sumsSince(base *Sums, number uint64) (*Sums, error) {
 				sums.Chunks = append(sums.Chunks, known[i])
 				continue
 			}
-			sums.Chunks = append(sums.Chunks, xxh3.Hash128(part[i*ChunkLen:min((i+1)*ChunkLen, len(part))]).Bytes())
+			sums.Chunks = append(sums.Chunks, chunkSum(part, i))
 		}
 		if stamps != nil {
 			stamps = stamps[8*n:]

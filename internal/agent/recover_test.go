@@ -716,16 +716,22 @@ func TestTheBookOfWhoStarvesIsClosed(t *testing.T) {
 	}
 }
 
+// choosing is surviving where hosts keep copies, and rank 0 has chosen on the first.
+func choosing(t *testing.T, ranks ...int) *Agent {
+	a, _ := surviving(ranks...)
+	a.survival.copied, a.buddies = true, keeper(t)
+	a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
+	t.Cleanup(a.speaker.close)
+	a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = a.hosts[0]
+	return a
+}
+
 // A host is lost and the one that knew all that was chosen there: its rank goes on only if another was told all before,
 // or that is nothing.
 func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
 	for _, c := range []struct{ told, none bool }{{}, {told: true}, {none: true}} {
-		a, _ := surviving(1, 0, 0)
-		a.survival.copied, a.buddies = true, keeper(t)
-		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
-		defer a.speaker.close()
+		a := choosing(t, 1, 0, 0)
 		p, h := a.processes, a.hosts
-		a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
 		informs := func(g *host) {
 			a.witnessed(h[0], g)
 			a.brought(g, control.Brought{Rank: -1, Agent: a.agentOf(h[0]), None: c.none})
@@ -747,12 +753,8 @@ func TestAllWhoKnewWhatWasChosenAreLost(t *testing.T) {
 // on from.
 func TestWhoKnewWhatWasChosenIsLostWhenItHasToldThat(t *testing.T) {
 	for _, told := range []bool{false, true} {
-		a, _ := surviving(1, 1, 0)
-		a.survival.copied, a.buddies = true, keeper(t)
-		a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
-		defer a.speaker.close()
+		a := choosing(t, 1, 1, 0)
 		p, h := a.processes, a.hosts
-		a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
 		a.witnessed(h[0], h[1])
 		a.brought(h[1], control.Brought{Rank: -1, Agent: a.agentOf(h[0])})
 		a.store(0, stored{version{1, 1}, h[1], "copy"})
@@ -772,12 +774,8 @@ func TestWhoKnewWhatWasChosenIsLostWhenItHasToldThat(t *testing.T) {
 
 // A buddy of before is heard late: it is the next that knows all.
 func TestABuddyOfBeforeIsHeardLate(t *testing.T) {
-	a, _ := surviving(1, 0, 0)
-	a.survival.copied, a.buddies = true, keeper(t)
-	a.speaker = newSpeaker(&stream{screen: a.screens[1], w: io.Discard})
-	defer a.speaker.close()
+	a := choosing(t, 1, 0, 0)
 	p, h := a.processes, a.hosts
-	a.survival.homes[control.Life{Rank: 0, Epoch: 1}] = h[0]
 	a.witnessed(h[0], h[1])
 	a.witnessed(h[0], h[2])
 	h[0].buddy = h[2]

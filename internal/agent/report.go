@@ -44,7 +44,7 @@ func (a *Agent) declare(v verdict, lost ...*process) {
 		}
 		dead.Processes = append(dead.Processes, p.index)
 		for _, r := range p.ranks {
-			if _, finished := p.finished[r]; !finished {
+			if !p.hasFinished(r) {
 				a.emitFailed(p, control.Failed{Rank: r, Code: v.code, Error: v.text})
 			}
 		}

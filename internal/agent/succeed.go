@@ -574,7 +574,7 @@ func (a *Agent) conclude(v ledger.Verdict) {
 	if v.Code == 0 && v.Text == "" { // all ranks have finished
 		for _, p := range a.processes {
 			for _, r := range p.ranks {
-				if _, told := p.finished[r]; !told {
+				if !p.hasFinished(r) {
 					p.finished[r] = control.RankReport{Rank: r}
 				}
 			}

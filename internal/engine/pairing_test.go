@@ -180,6 +180,16 @@ func TestBodiesAreSentWhereMemoryMayNotBeReadAnyMore(t *testing.T) {
 	}
 }
 
+// receives has to receive its next message, which is to be want.
+func (p *pairing) receives(to *engine.Box, want []byte) {
+	into := make([]byte, len(want))
+	r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+	p.until(r.Finished)
+	_, err := r.Wait(p.Context(), recv)
+	require.NoError(p, err)
+	require.Equal(p, want, into)
+}
+
 // What has left with its body over one connection is sent again over another that does not
 // take as much at once, whether it has come meanwhile or not.
 func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
@@ -200,12 +210,7 @@ func TestMessagesUnderWayChangeOverToWhereTheyAreTooLong(t *testing.T) {
 			p.connect()
 			require.Equal(t, 32<<10, p.conn.MaxBody())
 			for i := range 2 {
-				into := make([]byte, n)
-				r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
-				p.until(r.Finished)
-				_, err := r.Wait(t.Context(), recv)
-				require.NoError(t, err)
-				require.Equal(t, pattern(n, i), into)
+				p.receives(to, pattern(n, i))
 			}
 			p.until(sent.Finished)
 			_, err := sent.Wait(t.Context(), send)
@@ -234,12 +239,7 @@ func TestARecordChangesOverToWhereItIsTooLong(t *testing.T) {
 			p.connect()
 			require.Equal(t, 32<<10, p.conn.MaxBody())
 			for i := range 2 {
-				into := make([]byte, n)
-				r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
-				p.until(r.Finished)
-				_, err := r.Wait(t.Context(), recv)
-				require.NoError(t, err)
-				require.Equal(t, pattern(n, i), into)
+				p.receives(to, pattern(n, i))
 				p.connect()
 				p.connect() // over what takes less, and while one is offered
 			}
