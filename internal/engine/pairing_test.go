@@ -273,6 +273,32 @@ func TestAMessageThatHasComeIsTakenBack(t *testing.T) {
 	require.Equal(t, pattern(n, 1), into)
 }
 
+// A message was given back, and the answer was lost with the connection: its sender learns of
+// it when it offers the message again.
+func TestAMessageGivenBackIsOfferedAgain(t *testing.T) {
+	p := newPairing(t, engine.Config{Keep: true})
+	p.connect()
+	from, to := p.engines[0].Box(0), p.engines[1].Box(1)
+	const n = 300_000
+	sent := from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, 1), engine.Standard)
+	came := func() bool { _, ok := to.Iprobe(engine.Match{Peer: 0, Tag: 5}); return ok }
+	p.until(came)
+	sent.Cancel()
+	p.engines[0].Progress() // asks for it
+	p.engines[1].Progress() // gives it back
+	require.False(t, came())
+	require.False(t, sent.Finished(), "the answer is on its way")
+	p.connect()
+	p.until(sent.Finished)
+	_, err := sent.Wait(t.Context(), send)
+	require.ErrorIs(t, err, engine.ErrCancelled)
+
+	into := make([]byte, n)
+	r := to.Irecv(engine.Match{Peer: 0, Tag: 5}, into)
+	p.passed(from.Isend(engine.Match{Peer: 1, Tag: 5}, pattern(n, 2), engine.Standard), r)
+	require.Equal(t, pattern(n, 2), into)
+}
+
 // A message that the log has no room for, however empty it is, is not sent with its body.
 func TestAMessageLongerThanTheLog(t *testing.T) {
 	p := newPairing(t, engine.Config{Keep: true, LogBytes: 64 << 10})
