@@ -39,7 +39,11 @@ const endGrace = 10 * time.Second
 // see Code. When ctx ends, so does the job, and the error is that of ctx.
 func Run(ctx context.Context, j Job) (Result, error) {
 	var r Result
-	dir, err := os.MkdirTemp("", "mpiv-chaos-")
+	tmp, err := filepath.Abs(os.TempDir()) // mpivrun may work in another directory
+	if err != nil {
+		return r, fmt.Errorf("chaos: %w", err)
+	}
+	dir, err := os.MkdirTemp(tmp, "mpiv-chaos-")
 	if err != nil {
 		return r, fmt.Errorf("chaos: %w", err)
 	}
@@ -51,6 +55,9 @@ func Run(ctx context.Context, j Job) (Result, error) {
 	words = append(words, j.Mpivrun)
 	history := filepath.Join(dir, "history")
 	if len(j.Schedule) > 0 {
+		if slices.Contains(j.Schedule, nil) {
+			return r, fmt.Errorf("chaos: the schedule: %w", errNil)
+		}
 		if _, err := Parse(j.Schedule.String()); err != nil {
 			return r, fmt.Errorf("chaos: the schedule: %w", err)
 		}

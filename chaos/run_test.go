@@ -234,3 +234,21 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	_, err := chaos.Run(ctx, job(t, 2, 100_000))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
+
+func TestRunRefusesNil(t *testing.T) {
+	_, err := chaos.Run(t.Context(), chaos.Job{Mpivrun: "true", Schedule: chaos.Schedule{nil}})
+	require.ErrorContains(t, err, "nil")
+}
+
+// Where temporary files go may be said by a path from here, and the job work elsewhere.
+func TestRunElsewhere(t *testing.T) {
+	j := job(t, 2, 5)
+	j.Schedule, j.Dir = chaos.Schedule{chaos.Stop(1).At(0).For(time.Millisecond)}, t.TempDir()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Mkdir("tmp", 0o700))
+	t.Setenv("TMPDIR", "tmp")
+	r, err := chaos.Run(t.Context(), j)
+	require.NoError(t, err)
+	require.Zero(t, r.Code, "%s", r.Stderr)
+	require.NotEmpty(t, r.History)
+}

@@ -18,6 +18,8 @@ type Item interface {
 	faults(ranks int) []Fault
 }
 
+var errNil = errors.New("a fault of the schedule is nil")
+
 func (f Fault) faults(int) []Fault { return []Fault{f} }
 
 // String is s as [Parse] takes it.
@@ -35,7 +37,7 @@ func (s Schedule) Faults(ranks int) ([]Fault, error) {
 	var all []Fault
 	for _, item := range s {
 		if item == nil {
-			return nil, errors.New("a fault of the schedule is nil")
+			return nil, errNil
 		}
 		if err := item.check(); err != nil {
 			return nil, fmt.Errorf("%v: %w", item, err)
