@@ -320,6 +320,7 @@ func (c *Conn) shutdown() {
 func (c *Conn) Close() error {
 	err := net.ErrClosed
 	if old := c.failed.Swap(&err); old != nil && *old == err {
+		c.wake() // who arms, and has seen c alive, has asked the waker: the endpoint may close that now
 		return nil
 	}
 	c.out.Lock()
@@ -330,8 +331,8 @@ func (c *Conn) Close() error {
 		c.free()
 	}
 	c.e.waker.remove(c)
-	c.e.forget(c)
 	c.wake()
+	c.e.forget(c) // last: until then the endpoint closes c, too, before its waker
 	return nil
 }
 

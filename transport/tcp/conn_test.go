@@ -181,6 +181,43 @@ func TestCloseWhileOthersSendAndPoll(t *testing.T) {
 	require.LessOrEqual(t, descriptors(t), before, "descriptors are left open")
 }
 
+func TestCloseOfTheEndpointAndOfItsConnectionsWhileOthersArm(t *testing.T) {
+	far := listenHere(t, Options{})
+	for range 10 {
+		near := listenHere(t, Options{})
+		var conns []transport.Conn
+		for range 8 {
+			c, err := near.Dial(t.Context(), far.Addr())
+			require.NoError(t, err)
+			_, err = far.Accept(t.Context())
+			require.NoError(t, err)
+			conns = append(conns, c)
+		}
+		var arming, closing sync.WaitGroup
+		stop := make(chan struct{})
+		for _, c := range conns {
+			arming.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						c.Arm(func() {})
+					}
+				}
+			})
+			closing.Go(func() {
+				<-near.closed // the endpoint is about to close c
+				c.Close()
+			})
+		}
+		require.NoError(t, near.Close())
+		closing.Wait()
+		close(stop)
+		arming.Wait()
+	}
+}
+
 func TestAReceiverMayClose(t *testing.T) {
 	near, far := connected(t)
 	before := descriptors(t)
