@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/leader"
 )
 
@@ -104,6 +105,10 @@ func (a *Agent) judgeCuts(now time.Time) {
 		if now.Sub(a.met[pair]) < agentsHeard {
 			patience *= cutInPart
 		}
+		if h := a.unheard(pair); h != nil && lasts >= patience && now.Sub(c.last) < cutSilent {
+			h.place.(*remote).end(patient.Silent(lasts))
+			continue
+		}
 		switch {
 		case now.Sub(c.last) >= cutSilent || !a.hearsOf(pair[0], agentsHeard) || !a.hearsOf(pair[1], agentsHeard):
 		case lasts >= a.cutBound() && !a.reports():
@@ -179,6 +184,18 @@ func pairNames(pairs [][2]string, host string) (text string) {
 		text += p[0] + " and " + p[1]
 	}
 	return text
+}
+
+// unheard is the one of two hosts that the head, which is on the other, does not hear. Others may: that excuses a link
+// which is full, and not a cut that lasts. Nil: there is none, or the head's host is cut off from all.
+func (a *Agent) unheard(pair [2]*host) *host {
+	for i, h := range pair {
+		r, elsewhere := h.place.(*remote)
+		if elsewhere && r.ear != nil && r.ear.Heard() >= max(a.job.Silence, agentsHeard) && pair[1-i].name == a.hereName() && !a.head.wasCutOff() {
+			return h
+		}
+	}
+	return nil
 }
 
 // hearsOf tells whether the agent of h was heard of lately.
