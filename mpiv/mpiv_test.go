@@ -64,3 +64,23 @@ func TestARankThatEndsItsGoroutineHasFailed(t *testing.T) {
 		require.ErrorAs(t, err, &p)
 	})
 }
+
+// failing is an error whose methods need more than a nil pointer.
+type failing struct{ text string }
+
+func (e *failing) Error() string { return e.text }
+
+// A rank that returns a nil pointer as an error, as a function does that declares one of its own
+// type, is told so; nothing else ends by it.
+func TestErrorThatIsNoError(t *testing.T) {
+	for _, bad := range []error{(*failing)(nil), (*ExitError)(nil), fmt.Errorf("it: %w", (*ExitError)(nil))} {
+		err := Run(t.Context(), 2, Options{}, func(ctx context.Context, c *Comm) error {
+			if c.Rank() == 1 {
+				return bad
+			}
+			return nil
+		})
+		require.ErrorContains(t, err, "rank 1: run returned an error of type *")
+		require.ErrorContains(t, err, "nil pointer")
+	}
+}

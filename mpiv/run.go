@@ -148,9 +148,21 @@ func runRank(ctx context.Context, world *Comm, run func(ctx context.Context, wor
 		}
 	}()
 	if err := run(ctx, world); err != nil {
-		return err
+		return sound(err)
 	}
 	return world.leftovers()
+}
+
+// sound is err; or, if its methods panic, an error that says so: whoever asks err later has
+// nothing that recovers. A nil pointer of a type of errors is such a one.
+func sound(err error) (is error) {
+	defer func() {
+		if p := recover(); p != nil {
+			is = fmt.Errorf("run returned an error of type %T whose methods panic, as those of a nil pointer may: return nil itself where there is no error (%v)", err, p)
+		}
+	}()
+	_, _ = err.Error(), errors.Is(err, ErrMoved)
+	return err
 }
 
 // A PanicError is the error of a rank that panicked.
