@@ -1,4 +1,5 @@
-// Package brief shortens what is said of files, which may quote lines of any length.
+// Package brief shortens what is said of files, which may quote lines of any length, and
+// what programs say.
 package brief
 
 import (
@@ -26,6 +27,14 @@ func Error(err error) error {
 	if len(text) <= most {
 		return err
 	}
-	head, tail := strings.ToValidUTF8(text[:most/2], ""), strings.ToValidUTF8(text[len(text)-most/2:], "")
-	return short{fmt.Sprintf("%s … (%d bytes) … %s", head, len(text)-len(head)-len(tail), tail), err}
+	return short{Text(text, most), err}
+}
+
+// Text is text, of which n bytes are left, at both ends, if it is longer.
+func Text(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	head, tail := strings.ToValidUTF8(text[:n/2], ""), strings.ToValidUTF8(text[len(text)-n/2:], "")
+	return fmt.Sprintf("%s … (%d bytes) … %s", head, len(text)-len(head)-len(tail), tail)
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/fabric"
@@ -328,11 +329,19 @@ func (p *Process) lostPeer(process int, err error) {
 	p.agent.Send(control.Message{Lost: &control.Lost{Process: process, Error: err.Error()}}) // if that fails, Receive will
 }
 
+// errorMost is how much is told of a rank's error: a longer message would be refused, and end the
+// agent of this host, or this process.
+const errorMost = 1 << 20
+
 // Ended tells the agent that a rank of this process has returned from run. told:
 // its error is the consequence of another rank's.
 func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 	if l := p.life(r); l != nil {
 		l.announced()
+	}
+	text := ""
+	if err != nil { // before the rank counts as ended: it may take long, and others would seem to wait for it in vain
+		text = brief.Text(err.Error(), errorMost)
 	}
 	p.mu.Lock()
 	p.ends[r] = true
@@ -344,7 +353,7 @@ func (p *Process) Ended(r topology.Rank, err error, code int, told bool) {
 	}
 	var m control.Message
 	if err != nil { // the rank may have left
-		m.Failed = &control.Failed{Rank: int(r), Code: code, Error: err.Error(), Lost: lost(err), Told: told}
+		m.Failed = &control.Failed{Rank: int(r), Code: code, Error: text, Lost: lost(err), Told: told}
 	} else {
 		m.Finished = &control.Finished{Ranks: []int{int(r)}, Reports: []control.RankReport{p.reportRank(p.engine.Box(r), nil, &activity{})}}
 	}
