@@ -317,8 +317,12 @@ func (a *Agent) calm() {
 			a.undo(n)
 		}
 	}
-	if missed > 0 && !t.began.IsZero() {
+	switch {
+	case missed == 0:
+	case !t.began.IsZero():
 		a.warn("chaos: the job ends before %d of %d faults", missed, len(t.faults))
+	case !a.ending: // of one that failed first that is told
+		a.warn("chaos: none of %d faults was done, as no rank has started: that takes a program that calls mpiv.Main", len(t.faults))
 	}
 }
 

@@ -152,6 +152,15 @@ func TestKilledToOrder(t *testing.T) {
 	}
 }
 
+// Of faults that are not done, as the program knows nothing of mpiv and so has no ranks that start, it is told.
+func TestFaultsOfNoRanks(t *testing.T) {
+	j, _, errs := jobOf(t, 2, "finish")
+	j.Programs[0].Path, j.Programs[0].Env = "/bin/true", nil
+	j.Chaos = chaos.Schedule{chaos.Kill(1)}
+	require.Zero(t, runJob(t, j), "%s", errs)
+	require.Contains(t, errs.String(), "chaos: none of 1 faults was done")
+}
+
 // A move that is under way when the job ends does not end, which is told.
 func TestAMoveThatTheJobEndsBefore(t *testing.T) {
 	j, _, errs := jobOf(t, 2, "wait")
