@@ -34,8 +34,8 @@ const (
 // mourn ends the job for a process that died. First it asks the others what
 // they wait for from it: that shows where in the program they all were.
 func (a *Agent) mourn(v verdict) {
-	if a.ending || a.mourning {
-		a.fail(v)
+	if a.ending || a.mourning { // only the first counts
+		a.detail("and then: %s", v.text)
 		return
 	}
 	a.mourning = true

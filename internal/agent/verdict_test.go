@@ -25,3 +25,19 @@ func TestObituaries(t *testing.T) {
 		require.Equal(t, c.says, new(Agent).obituary(&c.p))
 	}
 }
+
+// While the others say what they wait for from a process that has died another dies: the job ends for the first.
+func TestTheFirstDeathIsNamed(t *testing.T) {
+	a, _ := surviving(1, 1, 1, 0)
+	a.job.Spares, a.toldStart, a.rounds = 1, true, map[uint64]*round{}
+	p := a.processes
+	p[1].exited, p[1].status = true, syscall.WaitStatus(3<<8)
+	a.judge(p[1])
+	require.True(t, a.mourning && !a.ending)
+	p[2].exited, p[2].status = true, syscall.WaitStatus(syscall.SIGKILL)
+	a.judge(p[2])
+	require.False(t, a.ending, "the others are still asked")
+	a.close(a.lastRound)
+	require.True(t, a.ending)
+	require.Equal(t, 3, a.code)
+}
