@@ -180,6 +180,29 @@ func TestFencedProcessIsRefused(t *testing.T) {
 	w.say(2, 0) // others are not concerned
 }
 
+// A misplaced endpoint says that it is where another is.
+type misplaced struct {
+	transport.Endpoint
+	addr transport.Addr
+}
+
+func (e *misplaced) Addr() transport.Addr { return e.addr }
+
+func TestAnotherThanWhoWasDialedIsRefused(t *testing.T) {
+	nets := newMems(topology.LAN)
+	w := newWorld(t, 3, func(p int) site {
+		s := nets.site(t, p, func(e transport.Endpoint) transport.Endpoint {
+			if p == 1 {
+				return &misplaced{e, "mem:lan2"}
+			}
+			return e
+		})
+		s.patience = 200 * time.Millisecond
+		return s
+	})
+	require.ErrorContains(t, w.box(0).Send(t.Context(), send, engine.Match{Peer: 1, Tag: 1}, nil, engine.Synchronous), "process 2 answers where process 1 was dialed")
+}
+
 // A pair that has one path, or memory that both map, is not looked at.
 func TestOnePathCostsNothing(t *testing.T) {
 	nets := newMems(topology.SAN)

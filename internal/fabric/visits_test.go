@@ -54,4 +54,15 @@ func TestAMemberThatSaysNothingHoldsLittle(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return open() <= 32 }, 8*time.Second, 50*time.Millisecond, "they stay for 10 s by themselves")
+	for _, c := range all {
+		c.Close()
+	}
+	require.Eventually(t, func() bool {
+		c, err := eps[1].Dial(t.Context(), eps[0].Addr())
+		require.NoError(t, err)
+		defer c.Close()
+		time.Sleep(100 * time.Millisecond)
+		_, err = c.Poll(nil)
+		return err == nil
+	}, 8*time.Second, time.Millisecond, "their places are not free again")
 }
