@@ -236,6 +236,38 @@ func TestAReceiverMayClose(t *testing.T) {
 	require.Equal(t, before-2, descriptors(t), "the sockets stay open")
 }
 
+// What was lent to a connection that sends no more is its owner's again, though nobody has polled yet.
+func TestABrokenConnectionHasNothingLent(t *testing.T) {
+	near, far := connected(t)
+	c := near.(*Conn)
+	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 10_000)}
+	eventually(t, "a path that is full", func() bool { return c.SendLasting(m) == transport.ErrFull })
+	require.True(t, c.Lent())
+	far.Close()
+	eventually(t, "a break", func() bool { return errors.Is(c.Flush(), transport.ErrBroken) })
+	require.False(t, c.Lent())
+}
+
+// A handshake that ends when the endpoint has closed makes no connection, and leaves nothing behind.
+func TestNothingBeginsOnAClosedEndpoint(t *testing.T) {
+	e := listenHere(t, Options{})
+	require.NoError(t, e.Close())
+	require.False(t, e.enter(&guest{}), "Close would wait for it")
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer far.Close()
+	before := descriptors(t)
+	var lanes [2]*stream
+	for i := range lanes {
+		s, err := net.Dial("tcp", far.Addr().String())
+		require.NoError(t, err)
+		lanes[i] = newStream(s, nil, true)
+	}
+	_, err = e.connect(lanes, "tcp:h:1")
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.LessOrEqual(t, descriptors(t), before)
+}
+
 func TestSendMayNotChangeTheMessageThatWasRefused(t *testing.T) {
 	near, _ := connected(t)
 	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 100_000)}
