@@ -268,6 +268,32 @@ func TestNothingBeginsOnAClosedEndpoint(t *testing.T) {
 	require.LessOrEqual(t, descriptors(t), before)
 }
 
+// What a Flush could not write leaves with later Polls, in either lane.
+func TestWhatIsLeftBehindLeavesWithPoll(t *testing.T) {
+	for _, bulk := range []bool{false, true} {
+		near, far := connected(t)
+		m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 1000), Bulk: bulk}
+		n := 0
+		eventually(t, "a path that is full", func() bool {
+			for range 1000 {
+				if near.Send(m) == transport.ErrFull {
+					return true
+				}
+				n++
+			}
+			return false
+		})
+		in := new(box)
+		eventually(t, "what had been taken", func() bool {
+			_, err := near.Poll(new(box))
+			require.NoError(t, err)
+			_, err = far.Poll(in)
+			require.NoError(t, err)
+			return in.got == n
+		})
+	}
+}
+
 func TestSendMayNotChangeTheMessageThatWasRefused(t *testing.T) {
 	near, _ := connected(t)
 	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 100_000)}
