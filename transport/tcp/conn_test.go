@@ -294,6 +294,48 @@ func TestWhatIsLeftBehindLeavesWithPoll(t *testing.T) {
 	}
 }
 
+// Who sleeps since before the path was full is woken when it has room, whichever left something behind.
+func TestWhatIsLeftBehindAfterArmWakes(t *testing.T) {
+	for _, bulk := range []bool{false, true} {
+		m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 1000), Bulk: bulk}
+		for name, fills := range map[string]func(c *Conn) bool{
+			"Send": func(c *Conn) bool {
+				m := m
+				m.Body = make([]byte, maxBody) // of which nothing is held back
+				return c.Send(m) == transport.ErrFull
+			},
+			"Flush": func(c *Conn) bool {
+				require.NoError(t, c.Send(m))
+				require.NoError(t, c.Flush())
+				return c.lanes[laneOf(bulk)].waiting()
+			},
+		} {
+			near, far := connected(t)
+			woken := make(chan struct{})
+			near.Arm(func() { close(woken) })
+			eventually(t, "a path that is full", func() bool {
+				for range 1000 {
+					if fills(near.(*Conn)) {
+						return true
+					}
+				}
+				return false
+			})
+			in := new(box)
+			eventually(t, "a wake after "+name, func() bool {
+				_, err := far.Poll(in)
+				require.NoError(t, err)
+				select {
+				case <-woken:
+					return true
+				default:
+					return false
+				}
+			})
+		}
+	}
+}
+
 func TestSendMayNotChangeTheMessageThatWasRefused(t *testing.T) {
 	near, _ := connected(t)
 	m := transport.Message{Header: make([]byte, transport.HeaderLen), Body: make([]byte, 100_000)}
