@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/mpiv/mpiv/internal/brief"
 	"github.com/mpiv/mpiv/internal/callsite"
 	"github.com/mpiv/mpiv/internal/engine"
 	"github.com/mpiv/mpiv/internal/process"
@@ -138,12 +139,16 @@ func (c *Comm) Name() string {
 // called is c's name in a line that people read.
 func (c *Comm) called() string { return engine.Quoted(c.Name()) }
 
+// nameMost is how long a name may be, in bytes: it is part of errors and reports.
+const nameMost = 1000
+
 // SetName gives c a name for people, who see it in quotes if there is a line end or something
-// else in it that cannot be printed.
+// else in it that cannot be printed. Of a name that is longer than 1000 bytes both ends are left.
 func (c *Comm) SetName(name string) {
 	if c == nil {
 		panicNoComm("SetName")
 	}
+	name = brief.Text(name, nameMost)
 	c.name.Store(&name)
 	c.box.NameContext(c.context, name)
 }

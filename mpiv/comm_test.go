@@ -386,7 +386,7 @@ func TestWhatIsUnderWayOutlivesFree(t *testing.T) {
 	})
 }
 
-func TestANameOfSeveralLinesBreaksNoLine(t *testing.T) {
+func TestANameOfAnyLengthOrLinesBreaksNoLine(t *testing.T) {
 	runWorld(t, 1, func(ctx context.Context, world *Comm) error {
 		const name, quoted = "two\nlines\x1b[2J", `"two\nlines\x1b[2J"`
 		world.SetName(name)
@@ -396,6 +396,9 @@ func TestANameOfSeveralLinesBreaksNoLine(t *testing.T) {
 		require.ErrorContains(t, err, "Send on "+quoted+", rank 0")
 		require.ErrorContains(t, err, "the ranks of "+quoted+" are 0 to 0")
 		require.NotContains(t, err.Error(), "\n")
+		world.SetName(strings.Repeat("n", 20<<20) + " and its end")
+		require.Less(t, len(world.Name()), 1100, "it is part of every report")
+		require.Contains(t, world.Name(), " and its end")
 		world.SetName("the größte of 2 worlds")
 		require.ErrorContains(t, Send(ctx, world, []int{1}, 1, 0), "Send on the größte of 2 worlds, rank 0")
 		return nil
