@@ -113,7 +113,7 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 			last, patience = time.Now(), quick(silence)
 		}
 		if time.Since(last) > headless(silence) {
-			return 1, fmt.Errorf("job %s: no agent leads it any more, so it has ended: too many of those that decide are lost", v.pass.Job)
+			return 1, fmt.Errorf("job %s: no agent that leads it is reached from here. It has ended, as too many of those that decide are lost, or this host is cut off and it goes on elsewhere: see mpivrun attach on its other hosts", v.pass.Job)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
