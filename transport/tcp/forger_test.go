@@ -81,8 +81,9 @@ func forge(t testing.TB, e *Endpoint, config *tls.Config, p preamble) *forger {
 	return f
 }
 
-// forgers is a connection to a new endpoint, whose other end is two forgers.
-func forgers(t testing.TB) (c transport.Conn, lanes [2]*forger) {
+// forgers is a connection to a new endpoint, whose other end is two forgers. With the last of the handshake comes, in
+// lane 0, what is first.
+func forgers(t testing.TB, first ...byte) (c transport.Conn, lanes [2]*forger) {
 	member := members(t)
 	e, err := Listen(t.Context(), Options{TLS: member()})
 	require.NoError(t, err)
@@ -97,7 +98,7 @@ func forgers(t testing.TB) (c transport.Conn, lanes [2]*forger) {
 	require.EqualValues(t, dataRecord, typ)
 	require.Len(t, b, answerLen)
 	last := p.last(b[:nonceLen])
-	lanes[0].write(lanes[0].seal(dataRecord, last[:]))
+	lanes[0].write(lanes[0].seal(dataRecord, append(last[:], first...)))
 	c, err = e.Accept(t.Context())
 	require.NoError(t, err)
 	return c, lanes

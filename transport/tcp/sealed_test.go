@@ -168,6 +168,21 @@ func TestWhatIsLeftBehindWakes(t *testing.T) {
 	}
 }
 
+// What comes with the last of the handshake lies in the tls.Conn, where epoll does not see it.
+func TestWhatComesWithTheHandshakeWakes(t *testing.T) {
+	c, _ := forgers(t, frameOf(3, []byte("abc"))...)
+	woken := make(chan struct{})
+	c.Arm(func() { close(woken) })
+	select {
+	case <-woken:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody is woken")
+	}
+	in := new(box)
+	poll(t, c, in)
+	require.Equal(t, 1, in.got)
+}
+
 func TestSmallMessagesShareARecord(t *testing.T) {
 	c, lanes := forgers(t)
 	const n = 20
