@@ -105,6 +105,24 @@ func call(ctx context.Context, t *testing.T, e *quic.Endpoint) (*quicgo.Conn, er
 	return q, err
 }
 
+// Who begins to say Hello, and says no more, is waited for as long as others are.
+func TestHalfAHelloIsNotWaitedFor(t *testing.T) {
+	for lane := range 2 {
+		e := listen(t, quic.Options{Patience: 500 * time.Millisecond})
+		q, err := call(t.Context(), t, e)
+		require.NoError(t, err)
+		for i := range lane + 1 {
+			s, err := q.OpenStream()
+			require.NoError(t, err)
+			hello := streams.Hello{Lane: i, Proof: shown(t, q), Addr: "quic:h:1"}.Append(nil)
+			_, err = s.Write(hello[:len(hello)-1+lane-i])
+			require.NoError(t, err)
+		}
+		eventually(t, "the connection to end", func() bool { return q.Context().Err() != nil })
+		eventually(t, "the stranger to be counted", func() bool { return e.Strangers() == 1 && e.Unfinished() == 0 })
+	}
+}
+
 func TestWhoIsSilentHoldsNobodyUp(t *testing.T) {
 	const crowd = 40
 	const handshakes = 16
