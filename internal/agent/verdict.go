@@ -257,7 +257,8 @@ func (a *Agent) judge(p *process) {
 		}
 	case st.Signaled() && st.Signal() == syscall.SIGPIPE && p.unread():
 		a.fail(verdict{code: exitCode(st)}) // as in any pipeline, without a word
-	case st.Signaled(), st.ExitStatus() != 0 && !p.failed:
+	case p.failed: // has been told, and is why: it was before p ended
+	case st.Signaled(), st.ExitStatus() != 0:
 		v := verdict{code: exitCode(st), by: p, died: true, text: a.obituary(p)}
 		if a.job.Launch.Slurm && !p.host.here && st.Signaled() && st.Signal() == syscall.SIGKILL {
 			if a.doubt == nil {
@@ -271,7 +272,6 @@ func (a *Agent) judge(p *process) {
 			return
 		}
 		a.mourn(v)
-	case p.failed: // has been told
 	case p.hello == nil:
 		a.mixed()
 	case !p.allFinished():

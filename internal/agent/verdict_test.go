@@ -9,6 +9,18 @@ import (
 	"github.com/mpiv/mpiv/internal/control"
 )
 
+// A rank has failed, and then its process is killed: the job ends for what the rank said.
+func TestAnErrorIsNotHiddenByADeath(t *testing.T) {
+	a, _ := surviving(1, 1, 0)
+	a.job.Spares, a.toldStart, a.rounds = 1, true, map[uint64]*round{}
+	p := a.processes[1]
+	a.rankFailed(p, control.Failed{Rank: 1, Code: 3, Error: "matrix is singular"})
+	p.exited, p.status = true, syscall.WaitStatus(syscall.SIGKILL)
+	a.judge(p)
+	require.False(t, a.ending || a.mourning, "it is settled what ended the job")
+	require.Equal(t, "rank 1: matrix is singular", a.doubt.text)
+}
+
 // How a process ended says whether its ranks had finished, if it had any.
 func TestObituaries(t *testing.T) {
 	const killed = "; if nobody did that, it may have been the kernel, for want of memory (see dmesg)"
