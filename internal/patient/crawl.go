@@ -9,24 +9,25 @@ import (
 
 // A crawl is what the kernel knows of a connection whose reader gets nothing: where a link is full,
 // what comes of the other end may not be what is next, as that was lost in a queue, and all takes
-// long. A kernel sends nothing for a process that is stopped but what was on its way.
+// long. A kernel sends nothing for a process that is stopped but what was on its way; over a cut in the
+// other direction it sends that again and again, so what is here already does not count.
 type crawl struct {
-	segments uint32      // with data, that have come
-	seen     Moment      // when there were more, or the reader got something
-	until    Moment      // how long it goes on
-	queued   atomic.Bool // by how long round trips take
+	come   uint64      // the bytes that were next, and the segments that were not
+	seen   Moment      // when there were more, or the reader got something
+	until  Moment      // how long it goes on
+	queued atomic.Bool // by how long round trips take
 }
 
 // see takes how a connection is now, whose reader got something last at heard.
 func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Duration) {
-	seen := c.seen.Time()
+	seen, come := c.seen.Time(), info.Bytes_received+uint64(info.Rcv_ooopack)
 	switch {
 	case heard.After(seen):
 		seen = heard
-	case info.Data_segs_in != c.segments:
+	case come != c.come:
 		seen = now
 	}
-	c.segments = info.Data_segs_in
+	c.come = come
 	patience := silence - silence/Waits
 	rtt := time.Duration(info.Rtt) * time.Microsecond
 	queued := rtt >= silence/QueueShows+ackDelayed

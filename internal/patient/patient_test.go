@@ -2,6 +2,7 @@ package patient
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -89,18 +90,27 @@ func TestCrawl(t *testing.T) {
 		"an agent that is starved":     {rtt: 200 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 8},
 		"nothing comes out of a queue": {rtt: 500 * time.Millisecond, vary: 100 * time.Millisecond, segments: []uint32{5}, most: 17},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var x crawl
-			heard := time.Now()
-			for wait := 1; ; wait++ {
-				now := heard.Add(time.Duration(wait) * silence / Waits)
-				info := unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Rttvar: uint32(c.vary.Microseconds()), Data_segs_in: c.segments[min(wait, len(c.segments))-1]}
-				x.see(&info, heard, now, silence)
-				if !x.goesOn(now) {
-					require.Equal(t, c.most, wait-1)
-					break
+		for _, next := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, next %v", name, next), func(t *testing.T) {
+				var x crawl
+				heard := time.Now()
+				for wait := 1; ; wait++ {
+					require.Less(t, wait, 100, "it ends")
+					now := heard.Add(time.Duration(wait) * silence / Waits)
+					info := unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Rttvar: uint32(c.vary.Microseconds())}
+					info.Data_segs_in = uint32(wait) // what is here already comes again, as over a cut in the other direction
+					if segments := c.segments[min(wait, len(c.segments))-1]; next {
+						info.Bytes_received = uint64(segments) * 1000 // of a record that is not whole
+					} else {
+						info.Rcv_ooopack = segments
+					}
+					x.see(&info, heard, now, silence)
+					if !x.goesOn(now) {
+						require.Equal(t, c.most, wait-1)
+						break
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
