@@ -124,6 +124,22 @@ func TestHostsOfAHostfileThatAreChosen(t *testing.T) {
 	}
 }
 
+// A name that begins with a dash would be an option to the command that is given it.
+func TestHostsThatLookLikeOptions(t *testing.T) {
+	for _, word := range []string{"-v", "-v:2", "me@-v", "-me@h"} {
+		_, err := parseHost(word)
+		require.ErrorContains(t, err, "a name is letters, digits, dots and dashes", word)
+	}
+}
+
+// Two lines of a host of which one has no max_slots let it take any number.
+func TestMaxSlotsOfOneLineOnly(t *testing.T) {
+	for _, h := range [][2]host{{{MaxSlots: 2}, {}}, {{}, {MaxSlots: 2}}} {
+		h[0].add(h[1])
+		require.Zero(t, h[0].MaxSlots)
+	}
+}
+
 func TestHostsNamedTwice(t *testing.T) {
 	m := machine{Names: []string{"n1"}}
 	lan := []control.Network{{Class: topology.LAN, Address: "10.0.0.2"}}
