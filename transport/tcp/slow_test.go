@@ -39,7 +39,7 @@ func delayed(to, from net.Conn, delay time.Duration) {
 
 // The handshake is several round trips, of which each may take as long as Patience.
 func TestASlowNetwork(t *testing.T) {
-	const patience, delay = 1500 * time.Millisecond, 500 * time.Millisecond
+	const patience, delay = 3 * time.Second, time.Second
 	network, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer network.Close()
