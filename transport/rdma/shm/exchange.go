@@ -15,6 +15,12 @@ const muchLen = 16 << 10
 
 func (x *exchange) among() bool { return x.to.Load() > 1 && x.from.Load() > 1 }
 
+// sparesMemory tells whether long bodies are read until a copy into the ring was timed. Where processes share cores
+// nothing else is done while the ring's memory is touched first: of four on two cores (EPYC, virtual) a root that sends
+// 64 KiB to two takes 2 ms for that. The first 110 rounds of a Bcast take 9 µs each instead of 22, of a Scatter 9
+// instead of 23, and later as long as before.
+func (d *Domain) sparesMemory() bool { return d.crowded.Load() || d.exchange.among() }
+
 // A membership says whether a queue pair is counted in one of the numbers of an exchange.
 type membership struct{ atomic.Bool }
 

@@ -58,14 +58,14 @@ const (
 )
 
 // prefersRead tells whether a body of n bytes is there sooner when the peer reads it. heard grows
-// with what the peer sends: a body before which nothing came is one of a stream. among: see exchange.
-func (g *gauge) prefersRead(n int, heard uint64, among bool) bool {
+// with what the peer sends: a body before which nothing came is one of a stream. spares: see Domain.sparesMemory.
+func (g *gauge) prefersRead(n int, heard uint64, spares bool) bool {
 	stream := heard == g.heard.Load()
 	if n > g.reach.answer || stream && n > g.reach.stream {
 		return true
 	}
 	if !g.known.Load() {
-		return among && n > muchLen && !g.tries()
+		return spares && n > muchLen && !g.tries()
 	}
 	before, ring := g.call.fixed, g.perKiB
 	if !stream {

@@ -184,7 +184,7 @@ func (q *QueuePair) PrefersRead(n int) bool {
 	if !q.isRead {
 		return n > q.gauge.reach.answer
 	}
-	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.domain.exchange.among())
+	return n > wholeLen && q.gauge.prefersRead(n, q.answered(), q.domain.sparesMemory())
 }
 
 func (q *QueuePair) wakePeer() {
