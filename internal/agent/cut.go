@@ -105,8 +105,8 @@ func (a *Agent) judgeCuts(now time.Time) {
 		if now.Sub(a.met[pair]) < agentsHeard {
 			patience *= cutInPart
 		}
-		if h := a.unheard(pair); h != nil && lasts >= patience && now.Sub(c.last) < cutSilent {
-			h.place.(*remote).end(patient.Silent(lasts))
+		if r := a.unheard(pair); r != nil && lasts >= patience && now.Sub(c.last) < cutSilent {
+			r.end(patient.Silent(r.ear.Heard()))
 			continue
 		}
 		switch {
@@ -186,13 +186,13 @@ func pairNames(pairs [][2]string, host string) (text string) {
 	return text
 }
 
-// unheard is the one of two hosts that the head, which is on the other, does not hear. Others may: that excuses a link
-// which is full, and not a cut that lasts. Nil: there is none, or the head's host is cut off from all.
-func (a *Agent) unheard(pair [2]*host) *host {
+// unheard is the agent of one of two hosts that the head, which is on the other, does not hear. Others may: that excuses
+// a link which is full, and not a cut that lasts. Nil: there is none, or the head's host is cut off from all.
+func (a *Agent) unheard(pair [2]*host) *remote {
 	for i, h := range pair {
 		r, elsewhere := h.place.(*remote)
 		if elsewhere && r.ear != nil && r.ear.Heard() >= max(a.job.Silence, agentsHeard) && pair[1-i].name == a.hereName() && !a.head.wasCutOff() {
-			return h
+			return r
 		}
 	}
 	return nil
