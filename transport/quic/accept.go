@@ -36,11 +36,20 @@ type guestKey struct{}
 func (g *guest) end(err error) {
 	g.once.Do(func() {
 		g.e.unfinished.Add(-1)
-		var closed *quic.ApplicationError
-		if hungUp := errors.As(err, &closed) && closed.Remote && closed.ErrorCode == 0; err != nil && !(hungUp && g.e.guard.Expects(g.from)) {
+		if err != nil && !(hungUp(err) && g.e.guard.Expects(g.from)) {
 			g.e.strangers.Add(1)
 		}
 	})
+}
+
+// hungUp tells whether err is that the peer called hangUp. Where its word overtakes the end of its handshake
+// only that it was the program's own is heard (RFC 9000, section 10.2.3).
+func hungUp(err error) bool {
+	if early, ok := errors.AsType[*quic.TransportError](err); ok {
+		return early.Remote && early.ErrorCode == quic.ApplicationErrorErrorCode
+	}
+	closed, ok := errors.AsType[*quic.ApplicationError](err)
+	return ok && closed.Remote && closed.ErrorCode == 0
 }
 
 // doubt is asked of each datagram that would begin a connection and does not show that

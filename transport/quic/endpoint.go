@@ -228,7 +228,8 @@ func (e *Endpoint) Addr() transport.Addr {
 }
 
 // Strangers is how many began a handshake and were refused or did not complete
-// it. It leaves out those that the kernel dropped for who had tried too often.
+// it. It leaves out those that the kernel dropped for who had tried too often. In a crowd it may count a member that
+// was asked to show where it is after its first datagram had been let in: it begins anew, and what it began times out.
 func (e *Endpoint) Strangers() uint64 { return e.strangers.Load() }
 
 // Expect implements transport.Expecter.
