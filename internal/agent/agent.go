@@ -230,9 +230,7 @@ func (a *Agent) run() {
 	if a.metrics != nil {
 		a.measured(a.hereName(), a.metrics.Addr().AddrPort())
 	}
-	if a.job.Timeout > 0 {
-		a.after(a.job.Timeout, a.timedOut)
-	}
+	a.limit()
 	if a.head == nil {
 		a.startAll()
 	} else {

@@ -266,6 +266,13 @@ func (a *Agent) deadlockText(e waits.Explanation) string {
 	return fmt.Sprintf("deadlock in job %s:\n%s", a.job.Name, e)
 }
 
+// limit has the job end when it has taken as long as it may, under whichever heads.
+func (a *Agent) limit() {
+	if a.job.Timeout > 0 {
+		a.after(a.job.Timeout-time.Since(a.began), a.timedOut)
+	}
+}
+
 // timedOut ends a job that has taken as long as it may.
 func (a *Agent) timedOut() {
 	if a.ending {

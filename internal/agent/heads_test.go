@@ -175,6 +175,21 @@ func TestAVoterLostAtTheBeginning(t *testing.T) {
 	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
 }
 
+// --timeout is of the job, whoever leads it then.
+func TestTimeoutUnderAnotherHead(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose, j.Timeout = 2*time.Second, true, 8*time.Second
+	hold(t, &j)
+	_, first, code := outliving(t, j, out, errs)
+	errs.await(t, "is known to 3 agents", 1)
+	errs.await(t, "ranks start", 1)
+	require.NoError(t, first.Process.Kill())
+	require.Equal(t, exit.Timeout, awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, errs.String(), "leads the job from now on")
+	require.Contains(t, errs.String(), "the job did not end within 8s (--timeout)")
+}
+
 // Whoever leads tells of the job.
 func TestMetricsUnderAnotherHead(t *testing.T) {
 	t.Parallel()

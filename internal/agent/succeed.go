@@ -364,6 +364,7 @@ func (a *Agent) reconvene() {
 	if a.ending {
 		return
 	}
+	a.limit()
 	a.pairHosts()
 	a.reelect()
 	a.goOn()
