@@ -305,6 +305,32 @@ func TestSignalsWithoutAHead(t *testing.T) {
 	require.Equal(t, 128+int(syscall.SIGTERM), ee.Code)
 }
 
+// An interrupt ends the job also where the head that has passed it on is lost before the job has ended.
+func TestInterruptedUnderAnotherHead(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose = 2*time.Second, true
+	hold(t, &j)
+	self := j.Programs[0].Path
+	j.Programs[0].Path, j.Programs[0].Args = "/bin/sh", []string{"-c", `trap "" INT; exec "$0"`, self}
+	orders, err := FirstOrders(j)
+	require.NoError(t, err)
+	dir, first := begun(t, j, orders)
+	v, code := &Viewer{Stdout: out, Stderr: errs}, make(chan int, 1)
+	go func() {
+		c, _ := v.Attach(dir)
+		code <- c
+	}()
+	errs.await(t, "is known to 3 agents", 1)
+	out.await(t, "begins in turn 0", 3)
+	v.Signal(syscall.SIGINT)
+	errs.await(t, "signal 2 (interrupt) is passed on", 1)
+	time.Sleep(50 * time.Millisecond) // until that is agreed on
+	require.NoError(t, first.Process.Kill())
+	require.Equal(t, 128+int(syscall.SIGINT), awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, errs.String(), "leads the job from now on")
+}
+
 // A head whose host is drained has another lead, and is a deputy like others from then on.
 func TestHeadHandsOver(t *testing.T) {
 	t.Parallel()

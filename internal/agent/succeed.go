@@ -12,6 +12,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/exit"
 	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/patient"
 	"github.com/mpiv/mpiv/internal/replica"
@@ -339,6 +340,8 @@ func (a *Agent) reconvene() {
 		a.emit(events.Event{Kind: events.AllReady}) // for who reads from here on
 		if v := a.pen.State.Verdict; v != nil {
 			a.conclude(*v)
+		} else if sig := syscall.Signal(a.pen.State.Interrupted); sig != 0 {
+			a.fail(verdict{code: exit.Signal + int(sig), text: fmt.Sprintf("interrupted by signal %d (%v), which the agent that led the job had passed on", sig, sig)})
 		}
 	}
 	if !a.ending {

@@ -383,6 +383,7 @@ func (a *Agent) signal(sig syscall.Signal) {
 			a.killAll()
 			return
 		}
+		a.record(ledger.Entry{Interrupted: &ledger.Interrupted{Signal: int(sig)}}) // or the next head would recover what sig has killed
 		a.after(signalGrace, func() {
 			if left := a.everyone(); len(left) > 0 { // otherwise only output is not shown yet
 				a.warn("%s did not end within %v of signal %d (%v), and %s killed",

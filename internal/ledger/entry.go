@@ -24,6 +24,8 @@ type Entry struct {
 	Order     *Order     `json:",omitempty"`
 	Promises  *Promises  `json:",omitempty"`
 	Verdict   *Verdict   `json:",omitempty"`
+
+	Interrupted *Interrupted `json:",omitempty"`
 }
 
 // Job is what does not change while the job runs.
@@ -119,6 +121,9 @@ type Order struct{ Op, Host string }
 
 // Promises is what links were seen to deliver under normal load; opaque here.
 type Promises struct{ Text []byte }
+
+// Interrupted: a signal that is to end the job is passed on to its processes.
+type Interrupted struct{ Signal int }
 
 // Verdict is why the job ends.
 type Verdict struct {

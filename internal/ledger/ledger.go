@@ -30,6 +30,8 @@ type State struct {
 	Orders   []Order
 	Promises []byte
 	Verdict  *Verdict
+
+	Interrupted int // the signal by which it is; 0: it is not
 }
 
 // A Host of the job.
@@ -183,6 +185,8 @@ func (s *State) apply(e Entry) error {
 		}
 	case e.Promises != nil:
 		s.Promises = slices.Clone(e.Promises.Text)
+	case e.Interrupted != nil:
+		s.Interrupted = e.Interrupted.Signal
 	case e.Verdict != nil:
 		if s.Verdict == nil { // only the first counts
 			s.Verdict = e.Verdict

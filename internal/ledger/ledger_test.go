@@ -173,7 +173,7 @@ func TestAnyEntries(t *testing.T) {
 // someEntry is one that may well follow.
 func someEntry(r *rand.Rand, s *State) Entry {
 	rank, p, epoch := r.IntN(3), r.IntN(len(s.Processes)), s.Epoch()+uint32(r.IntN(2))
-	switch r.IntN(10) {
+	switch r.IntN(11) {
 	case 0:
 		return Entry{Added: &Added{Host: r.IntN(3)}}
 	case 1, 2:
@@ -188,6 +188,8 @@ func someEntry(r *rand.Rand, s *State) Entry {
 		return Entry{Covered: &Covered{Rank: rank, Version: Version{epoch, uint64(r.IntN(9))}}}
 	case 8:
 		return Entry{Order: &Order{Op: []string{"drain", "cordon", "uncordon"}[r.IntN(3)], Host: "a"}}
+	case 9:
+		return Entry{Interrupted: &Interrupted{Signal: 2}}
 	}
 	lost := s.ProcessOf(rank)
 	e := Recovered{Epoch: epoch, Lost: []int{lost}}
