@@ -96,6 +96,7 @@ type Agent struct {
 	typing   *feeder          // takes what a front brings of the job's input; nil: the job reads none
 	typed0   int64            // bytes of it that have come to here, or to heads before
 	fronts   []*front         // who show the job
+	signals  map[string]int   // by viewer: how many of its signals were passed on
 	typist   *front           // who of them brings its input; nil: nobody does
 	settled  chan struct{}    // closed when code is known
 	back     *reconvention    // while a new head hears what is there; nil: no more
@@ -134,7 +135,7 @@ func newAgent(j Job) *Agent {
 		job: j, began: now, since: now, token: make([]byte, 16),
 		settled: make(chan struct{}),
 		events:  make(chan func(), 64), done: make(chan struct{}), ended: make(chan struct{}),
-		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{},
+		rounds: map[uint64]*round{}, timers: map[*time.Timer]bool{}, signals: map[string]int{},
 		news:     newsfeed{refusals: map[string]*refusals{}},
 		survival: newSurvival(),
 	}

@@ -52,7 +52,8 @@ type Viewer struct {
 	typed  bool // it has begun to be sent
 	closed bool
 
-	signals   []syscall.Signal // that nobody was told of
+	signals   []control.Signal // that no head has passed on yet
+	signalled int              // how many there were
 	interrupt atomic.Int32     // the signal by which showing ends; 0: it does not
 }
 
@@ -124,17 +125,18 @@ func (v *Viewer) Attach(dir string) (code int, err error) {
 func (v *Viewer) Signal(sig syscall.Signal) {
 	v.mu.Lock()
 	l := v.line.Load()
-	if l == nil {
-		if ends := func(s syscall.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGTERM }; ends(sig) && slices.ContainsFunc(v.signals, ends) {
-			v.interrupt.Store(int32(sig))
-		}
-		if len(v.signals) < signalsKept {
-			v.signals = append(v.signals, sig)
-		}
+	ends := func(s syscall.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGTERM }
+	if l == nil && ends(sig) && slices.ContainsFunc(v.signals, func(s control.Signal) bool { return ends(syscall.Signal(s.Signal)) }) {
+		v.interrupt.Store(int32(sig))
+	}
+	v.signalled++
+	s := control.Signal{Signal: int(sig), N: v.signalled}
+	if len(v.signals) < signalsKept { // also where there is a head: it may be lost before it has read this
+		v.signals = append(v.signals, s)
 	}
 	v.mu.Unlock()
 	if l != nil {
-		l.Send(control.FromFront{Signal: new(int(sig))})
+		l.Send(control.FromFront{Signal: &s})
 	}
 }
 
@@ -208,11 +210,10 @@ func (v *Viewer) reach(patience time.Duration) (reached <-chan *tls.Conn, stop f
 func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Conn[control.ToFront], at control.Attached, silence time.Duration) (code int, ended bool) {
 	v.mu.Lock()
 	v.line.Store(from)
-	signals := v.signals
-	v.signals = nil
+	signals := slices.Clone(v.signals)
 	v.mu.Unlock()
-	for _, sig := range signals {
-		from.Send(control.FromFront{Signal: new(int(sig))})
+	for _, s := range signals {
+		from.Send(control.FromFront{Signal: &s})
 	}
 	over := make(chan struct{})
 	var senders sync.WaitGroup
@@ -269,6 +270,10 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 			v.mu.Lock()
 			v.taken += int64(m.Taken.Bytes)
 			v.more.Broadcast()
+			v.mu.Unlock()
+		case m.Heeded != nil:
+			v.mu.Lock()
+			v.signals = slices.DeleteFunc(v.signals, func(s control.Signal) bool { return s.N <= m.Heeded.N })
 			v.mu.Unlock()
 		case m.Ended != nil:
 			return m.Ended.Code, true

@@ -101,9 +101,18 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 				}
 			})
 		case m.Signal != nil:
-			a.Signal(syscall.Signal(*m.Signal))
+			a.post(func() { a.signalOf(f, *m.Signal) })
 		}
 	}
+}
+
+// signalOf passes on what f says, once.
+func (a *Agent) signalOf(f *front, s control.Signal) {
+	if s.N > a.signals[f.viewer] {
+		a.signals[f.viewer] = s.N
+		a.signal(syscall.Signal(s.Signal))
+	}
+	a.agreed(func() { f.tell(control.ToFront{Heeded: &control.Heeded{N: s.N}}) })
 }
 
 // attach tells f how the job stands, and whether the input is to come from there: the first who would bring it does,

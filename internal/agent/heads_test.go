@@ -230,6 +230,23 @@ func TestTargetsOfAJobThatOutlivesItsHead(t *testing.T) {
 	require.Equal(t, "[]\n", string(text))
 }
 
+// toFirstHost sends signals to all processes of the first host.
+func toFirstHost(t *testing.T, first *exec.Cmd, errs *buffer) func(syscall.Signal) {
+	t.Helper()
+	host := []int{first.Process.Pid}
+	for _, m := range regexp.MustCompile(`started, PID (\d+) on host here`).FindAllStringSubmatch(errs.String(), -1) {
+		pid, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		host = append(host, pid)
+	}
+	require.Len(t, host, 3, "%s", errs)
+	return func(sig syscall.Signal) {
+		for _, pid := range host {
+			require.NoError(t, syscall.Kill(pid, sig))
+		}
+	}
+}
+
 // The first host is stopped for so long that another agent leads. The first has no place in the job when it goes
 // on, and leaves; the agents that it started stay.
 func TestHeadStoppedForAWhile(t *testing.T) {
@@ -240,18 +257,7 @@ func TestHeadStoppedForAWhile(t *testing.T) {
 	_, first, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
-	host := []int{first.Process.Pid}
-	for _, m := range regexp.MustCompile(`started, PID (\d+) on host here`).FindAllStringSubmatch(errs.String(), -1) {
-		pid, err := strconv.Atoi(m[1])
-		require.NoError(t, err)
-		host = append(host, pid)
-	}
-	require.Len(t, host, 3, "%s", errs)
-	signal := func(sig syscall.Signal) {
-		for _, pid := range host {
-			require.NoError(t, syscall.Kill(pid, sig))
-		}
-	}
+	signal := toFirstHost(t, first, errs)
 	signal(syscall.SIGSTOP)
 	errs.await(t, "rank 0 goes on ", 1) // from a snapshot, or where there is none yet from the beginning
 	signal(syscall.SIGCONT)
@@ -298,7 +304,7 @@ func TestSignalsWithoutAHead(t *testing.T) {
 	v.Signal(syscall.SIGUSR1)
 	v.Signal(syscall.SIGINT)
 	require.NoError(t, v.interrupted())
-	require.Equal(t, []syscall.Signal{syscall.SIGUSR1, syscall.SIGINT}, v.signals)
+	require.Equal(t, []control.Signal{{Signal: int(syscall.SIGUSR1), N: 1}, {Signal: int(syscall.SIGINT), N: 2}}, v.signals)
 	v.Signal(syscall.SIGTERM)
 	var ee *exit.Error
 	require.ErrorAs(t, v.interrupted(), &ee)
@@ -329,6 +335,29 @@ func TestInterruptedUnderAnotherHead(t *testing.T) {
 	require.NoError(t, first.Process.Kill())
 	require.Equal(t, 128+int(syscall.SIGINT), awaitCode(t, code, errs), "%s", errs)
 	require.Contains(t, errs.String(), "leads the job from now on")
+}
+
+// An interrupt that was said to a head which has not read it is said to the next.
+func TestInterruptedWhileTheHeadIsStopped(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose = 2*time.Second, true
+	hold(t, &j)
+	orders, err := FirstOrders(j)
+	require.NoError(t, err)
+	dir, first := begun(t, j, orders)
+	v, code := &Viewer{Stdout: out, Stderr: errs}, make(chan int, 1)
+	go func() {
+		c, _ := v.Attach(dir)
+		code <- c
+	}()
+	errs.await(t, "is known to 3 agents", 1)
+	out.await(t, "begins in turn 0", 3)
+	toFirstHost(t, first, errs)(syscall.SIGSTOP)
+	v.Signal(syscall.SIGINT)
+	require.Equal(t, 128+int(syscall.SIGINT), awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, errs.String(), "leads the job from now on")
+	require.Equal(t, 1, strings.Count(errs.String(), "signal 2 (interrupt) is passed on"), "%s", errs)
 }
 
 // A head whose host is drained has another lead, and is a deputy like others from then on.

@@ -9,7 +9,7 @@ import "github.com/mpiv/mpiv/internal/identity"
 type FromFront struct {
 	Attach *Attach     `json:",omitempty"` // the first
 	Input  *FrontInput `json:",omitempty"`
-	Signal *int        `json:",omitempty"` // to pass on
+	Signal *Signal     `json:",omitempty"` // to pass on
 	Shown  *Shown      `json:",omitempty"`
 	Alive  *Alive      `json:",omitempty"`
 }
@@ -19,6 +19,7 @@ type ToFront struct {
 	Attached *Attached `json:",omitempty"` // the first
 	Text     *Text     `json:",omitempty"`
 	Taken    *Taken    `json:",omitempty"` // Bytes of its Input, or that nobody reads it
+	Heeded   *Heeded   `json:",omitempty"`
 	Voters   *Voters   `json:",omitempty"` // where to look for the next head
 	Ended    *Ended    `json:",omitempty"`
 	Alive    *Alive    `json:",omitempty"`
@@ -42,6 +43,12 @@ type FrontInput struct {
 	Data []byte `json:",omitempty"`
 	End  bool   `json:",omitempty"`
 }
+
+// Signal is the N-th of a viewer, from 1 on. It is said again to the next head, unless it was Heeded.
+type Signal struct{ Signal, N int }
+
+// Heeded are the first N signals: they were passed on.
+type Heeded struct{ N int }
 
 // Text is what to show. A head that has taken over may say it again: what is of a
 // process ends at a place in its output that only grows.
