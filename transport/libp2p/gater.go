@@ -25,7 +25,7 @@ func (g *gater) InterceptAccept(c network.ConnMultiaddrs) bool {
 	e := (*Endpoint)(g)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.silents) >= e.opt.Handshakes/2 {
+	if len(e.silents) >= max(1, e.opt.Handshakes/2) {
 		oldest := e.silents[0]
 		if time.Since(oldest.since) < grace {
 			e.strangers.Add(1)
