@@ -101,3 +101,18 @@ func TestFilterDropsThosePlacesOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.NotZero(t, n)
 }
+
+// TestABudgetIsTidiedOnceASecond: it takes a while, and those who come are many.
+func TestABudgetIsTidiedOnceASecond(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	b := newBudget()
+	for i := range accountsMost {
+		b.charge(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), now)
+	}
+	late := netip.MustParseAddr("10.1.0.0")
+	b.charge(late, now) // none has all of its budget
+	b.charge(late, now.Add(time.Second-1))
+	require.Len(t, b.accounts, accountsMost)
+	b.charge(late, now.Add(time.Second))
+	require.Len(t, b.accounts, 1)
+}

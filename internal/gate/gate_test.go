@@ -5,6 +5,7 @@ package gate
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -265,4 +266,83 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	defer g.Close()
 	_, err = Listen(t.Context(), g.Addr().String(), Options{First: TLS})
 	require.ErrorContains(t, err, fmt.Sprint(g.Addr()))
+}
+
+// TestRoomIsMadeByWhoHasMost: by strangers of whom many wait from one address, at once; or by the oldest.
+func TestRoomIsMadeByWhoHasMost(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	defer g.Close()
+	first, crowd, members := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	g.Expect(members)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	wait := func(from netip.Addr, n int) {
+		for range n {
+			ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			t.Cleanup(func() { unix.Close(ends[1]) })
+			g.holdLocked(&guest{fd: ends[0], from: netip.AddrPortFrom(from, 1), since: now}, 40)
+		}
+	}
+	wait(first, 1)
+	wait(members, 3*few)
+	wait(crowd, few+1)
+	require.True(t, g.makeRoomLocked(now))
+	require.Equal(t, map[netip.Addr]int{first: 1, members: 3 * few, crowd: few}, g.counts)
+	require.False(t, g.makeRoomLocked(now), "it has not had its time")
+	require.True(t, g.makeRoomLocked(now.Add(grace)))
+	require.Equal(t, map[netip.Addr]int{members: 3 * few, crowd: few}, g.counts)
+}
+
+// TestWhoWaitsWakesNobody until it has sent what is asked for.
+func TestWhoWaitsWakesNobody(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	defer g.Close()
+	hall{Gate: g}.knock(t, hello(t)[:20])
+	eventually(t, "it to wait", func() bool {
+		require.NoError(t, g.handle([]unix.EpollEvent{{Fd: int32(g.fd)}}))
+		return len(g.waiting) == 1
+	})
+	n, err := unix.EpollWait(g.epoll, make([]unix.EpollEvent, 1), 0)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// TestMoreThanIsLookedAtIsNotWaitedFor: it would never be there.
+func TestMoreThanIsLookedAtIsNotWaitedFor(t *testing.T) {
+	h := open(t, Options{Patience: time.Minute, First: func([]byte) (int, bool) { return firstMost + 1, true }})
+	thrownOut(t, h.knock(t, []byte("mpiv")))
+}
+
+// TestWhoHungUp: of others than members, and of what else went wrong, it does not excuse.
+func TestWhoHungUp(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	defer g.Close()
+	member, stranger := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2)}
+	g.Member(member)
+	for _, err := range []error{ErrHungUp, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		require.True(t, g.HungUp(member, fmt.Errorf("read: %w", err)), err)
+		require.False(t, g.HungUp(stranger, err), err)
+	}
+	require.False(t, g.HungUp(member, os.ErrDeadlineExceeded))
+}
+
+// TestTheGateOpensWhenThereIsRoom, and not only when the oldest has had its time.
+func TestTheGateOpensWhenThereIsRoom(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS, Waiting: 2})
+	require.NoError(t, err)
+	defer g.Close()
+	c := hall{Gate: g}.knock(t, hello(t)[:20])
+	defer c.Close()
+	eventually(t, "it to wait", func() bool {
+		require.NoError(t, g.handle([]unix.EpollEvent{{Fd: int32(g.fd)}}))
+		return len(g.waiting) == 1
+	})
+	g.paused = true
+	g.tickLocked(g.waiting0())
+	require.False(t, g.paused)
 }

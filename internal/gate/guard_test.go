@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -128,4 +129,54 @@ func TestWhoIsShutOutIsSoOfEverySocket(t *testing.T) {
 	require.False(t, later.comes(t, stranger(t, "10.9.8.7", later), long))
 	one.Guard.Close()
 	require.False(t, one.Charge(bad.LocalAddr()), "a guard that is closed does nothing")
+}
+
+// TestWhoIsShutOutAgainIsLetInAgain: for one second each time, also where others are shut out meanwhile.
+func TestWhoIsShutOutAgainIsLetInAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard()
+		a, b := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)}, &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2)}
+		shut := func() (all []netip.Addr) {
+			synctest.Wait()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.budget.shutPlaces()
+		}
+		spend := func(from net.Addr) {
+			for n := len(shut()); len(shut()) == n; {
+				g.Charge(from)
+			}
+		}
+		for range 3 {
+			spend(a)
+			time.Sleep(shutFor / 2)
+			spend(b)
+			time.Sleep(shutFor / 2)
+			require.Equal(t, []netip.Addr{place(host(b))}, shut())
+			time.Sleep(shutFor / 2)
+			require.Empty(t, shut())
+		}
+		spend(a)
+		time.Sleep(shutFor / 2)
+		spend(b)
+		closing := time.Now()
+		g.Close()
+		require.Zero(t, time.Since(closing), "it waits for who is shut out")
+	})
+}
+
+// TestWhoHasSpentIsTold: until a member comes from there.
+func TestWhoHasSpentIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard()
+		defer g.Close()
+		a := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)}
+		for n := range burst + 2 {
+			require.Equal(t, n >= burst-1, g.Charge(a), n)
+		}
+		require.False(t, g.Expects(a))
+		g.Member(a)
+		require.True(t, g.Expects(a))
+		require.False(t, g.Charge(a), "members are there")
+	})
 }

@@ -76,3 +76,18 @@ func TestAGateThatIsClosedShutsNobodyOut(t *testing.T) {
 	g.Expect(a) // as who shows to be a member while the gate is closed
 	require.ErrorIs(t, detach(g.fd), unix.ENOENT, "another's socket has got a filter")
 }
+
+// TestAGateLetsInAgain whose second is over, and wakes up for it.
+func TestAGateLetsInAgain(t *testing.T) {
+	g, err := Listen(t.Context(), "127.0.0.1:0", Options{First: TLS})
+	require.NoError(t, err)
+	defer g.Close()
+	now := time.Now()
+	for range burst + 1 {
+		g.budget.charge(netip.MustParseAddr("10.9.8.7"), now)
+	}
+	g.filterLocked()
+	require.Equal(t, now.Add(shutFor), g.tickLocked(now))
+	require.Zero(t, g.tickLocked(now.Add(shutFor)))
+	require.ErrorIs(t, detach(g.fd), unix.ENOENT, "it is still shut out")
+}
