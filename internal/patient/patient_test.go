@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/identity"
+	"github.com/mpiv/mpiv/internal/socket"
 )
 
 // Of an end of which nothing comes it is known after the silence, or later if there is an
@@ -22,6 +23,8 @@ func TestSilence(t *testing.T) {
 	for name, c := range map[string]struct {
 		excused time.Duration // until when there is an excuse; 0: there is never
 		seen    time.Duration // when it answers over another connection; 0: never
+		other   time.Duration // when something of its host comes to a process on another; 0: never
+		crawls  time.Duration // until when the kernel says that something may come; 0: it does not
 		speaks  time.Duration // when something comes; 0: never
 		most    time.Duration // when the read ends
 	}{
@@ -31,6 +34,8 @@ func TestSilence(t *testing.T) {
 		"excused":                    {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
 		"excused, something comes":   {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
 		"seen by another way":        {seen: 600 * time.Millisecond, most: 600*time.Millisecond + silence},
+		"seen by others":             {other: 650 * time.Millisecond, most: 650*time.Millisecond + silence - silence/Waits},
+		"segments come":              {crawls: 1550 * time.Millisecond, most: 1550 * time.Millisecond},
 		"nobody is excused for ever": {excused: time.Hour, most: control.AlivePatient},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +55,16 @@ func TestSilence(t *testing.T) {
 				if c.excused > 0 {
 					p.Excuse = func() bool { return time.Since(begun) < c.excused }
 				}
+				missed := 0
+				p.Missed = func() { missed++ }
+				p.Elsewhere = new(Moment)
 				p.Wait(silence)
+				if c.crawls > 0 {
+					p.crawl.until.Set(begun.Add(c.crawls))
+				}
+				if c.other > 0 {
+					time.AfterFunc(c.other, func() { p.Elsewhere.Set(time.Now()) })
+				}
 				if c.seen > 0 {
 					time.AfterFunc(c.seen, func() { p.Answered.Set(time.Now()) })
 				}
@@ -69,6 +83,7 @@ func TestSilence(t *testing.T) {
 				var quiet Silent
 				require.ErrorAs(t, err, &quiet)
 				require.InDelta(t, took, time.Duration(quiet), float64(silence/Waits))
+				require.EqualValues(t, took/(silence/Waits), missed)
 				time.Sleep(time.Minute) // for who speaks too late
 			})
 		})
@@ -113,4 +128,58 @@ func TestCrawl(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A sign of life is also what another connection, another host or the kernel has seen, but not for ever.
+func TestSign(t *testing.T) {
+	for name, c := range map[string]struct {
+		sign func(c *Conn, now time.Time)
+		want bool
+	}{
+		"nothing":                      {func(c *Conn, now time.Time) {}, false},
+		"something came":               {func(c *Conn, now time.Time) { c.At.Set(now) }, true},
+		"it answered":                  {func(c *Conn, now time.Time) { c.Answered.Set(now) }, true},
+		"others heard of it":           {func(c *Conn, now time.Time) { c.Elsewhere.Set(now) }, true},
+		"a segment came":               {func(c *Conn, now time.Time) { c.crawl.seen.Set(now) }, true},
+		"something may be in a queue":  {func(c *Conn, now time.Time) { c.crawl.until.Set(now.Add(1)); c.crawl.queued.Store(true) }, true},
+		"there is no queue":            {func(c *Conn, now time.Time) { c.crawl.until.Set(now.Add(1)) }, false},
+		"the queue would be empty now": {func(c *Conn, now time.Time) { c.crawl.until.Set(now); c.crawl.queued.Store(true) }, false},
+		"it answered, and says nothing": {func(c *Conn, now time.Time) {
+			c.At.Set(now.Add(-control.AlivePatient))
+			c.Answered.Set(now)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Now()
+				x := &Conn{Elsewhere: new(Moment)}
+				before := now.Add(-2 * time.Second)
+				for _, m := range []*Moment{&x.At, &x.Answered, x.Elsewhere, &x.crawl.seen} {
+					m.Set(before)
+				}
+				c.sign(x, now)
+				require.Equal(t, c.want, x.Sign(now.Add(-time.Second)))
+				x.Elsewhere = nil // nobody tells
+				require.Equal(t, c.want && name != "others heard of it", x.Sign(now.Add(-time.Second)))
+			})
+		})
+	}
+	require.True(t, new(Moment).Time().IsZero())
+}
+
+// The kernel must not give a connection up before its reader does.
+func TestTheKernelWaitsAsLong(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	p := &Conn{Conn: tls.Client(c, new(tls.Config))}
+	p.Wait(time.Second)
+	socket.Do(c, func(fd int) {
+		ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Duration(ms)*time.Millisecond, control.AlivePatient)
+	})
 }
