@@ -164,13 +164,18 @@ func (e *Endpoint) knock(s network.Stream) {
 	defer e.knocked(id)
 	ctx, stop := context.WithTimeout(e.life, e.opt.Patience)
 	defer stop()
-	if !welcome || !e.greet(ctx, s) {
-		s.Reset()
+	shown, ok := false, false
+	if welcome {
+		shown, ok = e.greet(ctx, s)
+	}
+	if ok {
+		return
+	}
+	s.Reset()
+	if !shown && !member && !e.member(id) { // members give up, or had to wait for too long
 		e.strangers.Add(1)
-		if !e.member(id) {
-			e.leave(s.Conn())
-			s.Conn().Close()
-		}
+		e.leave(s.Conn())
+		s.Conn().Close()
 	}
 }
 
@@ -183,23 +188,24 @@ func (e *Endpoint) knocked(id peer.ID) {
 	}
 }
 
-// greet runs the handshake of one stream; false if its sender is a stranger.
-func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
+// greet runs the handshake of one stream: whether its sender has shown that it belongs to the job, and whether all
+// else went well, too.
+func (e *Endpoint) greet(ctx context.Context, s network.Stream) (shown, ok bool) {
 	cut := context.AfterFunc(ctx, func() { s.Reset() })
 	defer cut()
 	h, err := streams.ReadHello(s, Name, e.proofOf(s.Conn().RemotePeer(), e.host.ID()))
 	if err != nil {
-		return false
+		return false, false
 	}
 	cert, err := e.verify(h.Cert, s.Conn().RemotePublicKey())
 	if err != nil {
-		return false
+		return false, false
 	}
 	e.join(s.Conn().RemotePeer())
 	if h.ID == joining {
 		_, err := s.Write(e.hello(s, 0, joining))
 		s.Close()
-		return err == nil
+		return true, err == nil
 	}
 	key := halfKey{s.Conn().RemotePeer(), h.ID}
 	e.mu.Lock()
@@ -208,11 +214,11 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 		first = &half{stream: s, hello: h, met: make(chan struct{})}
 		e.halves[key] = first
 		e.mu.Unlock()
-		return e.await(ctx, key, first, cut)
+		return true, e.await(ctx, key, first, cut)
 	}
 	if first.hello.Lane == h.Lane || first.hello.Addr != h.Addr {
 		e.mu.Unlock()
-		return false
+		return true, false
 	}
 	delete(e.halves, key)
 	e.mu.Unlock()
@@ -225,17 +231,17 @@ func (e *Endpoint) greet(ctx context.Context, s network.Stream) bool {
 	case e.seats <- struct{}{}:
 	case <-ctx.Done():
 		first.stream.Reset()
-		return false
+		return true, false
 	}
 	if _, err := lanes[0].Write(e.hello(s, 0, h.ID)); err == nil && cut() && cutFirst() {
 		if c, err := e.connect(lanes, h.Addr, cert); err == nil {
 			e.backlog <- c // has room: we have a seat
-			return true
+			return true, true
 		}
 	}
 	<-e.seats
 	first.stream.Reset()
-	return false
+	return true, false
 }
 
 // await waits until the other lane of h comes and takes care of both.

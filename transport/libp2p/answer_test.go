@@ -33,6 +33,7 @@ func newDeaf(e *Endpoint, lane int) *deaf {
 
 func (d *deaf) RemotePeer() peer.ID            { return "deaf" }
 func (d *deaf) RemotePublicKey() crypto.PubKey { return nil }
+func (d *deaf) Close() error                   { return nil }
 
 // stream is that of a deaf peer.
 type stream struct {
@@ -56,14 +57,20 @@ func TestAMemberThatTakesNoAnswerKeepsNoSeat(t *testing.T) {
 	defer lanes[0].reset()
 	life, end := context.WithCancel(t.Context()) // its own time would be over first
 	defer end()
-	go func() { first <- e.greet(life, stream{d: lanes[0]}) }()
+	go func() {
+		_, ok := e.greet(life, stream{d: lanes[0]})
+		first <- ok
+	}()
 	for halves := 0; halves == 0; time.Sleep(time.Millisecond) {
 		e.mu.Lock()
 		halves = len(e.halves)
 		e.mu.Unlock()
 	}
 	greeted := make(chan bool, 1)
-	go func() { greeted <- e.greet(ctx, stream{d: lanes[1]}) }()
+	go func() {
+		_, ok := e.greet(ctx, stream{d: lanes[1]})
+		greeted <- ok
+	}()
 	select {
 	case ok := <-greeted:
 		require.False(t, ok)
@@ -72,4 +79,28 @@ func TestAMemberThatTakesNoAnswerKeepsNoSeat(t *testing.T) {
 	}
 	require.Empty(t, e.seats)
 	<-first
+}
+
+// A member whose dial is given up after one lane, or whose process ends then, is no stranger.
+func TestAMemberThatGivesUpIsNoStranger(t *testing.T) {
+	e, err := Listen(t.Context(), Options{Address: "127.0.0.1", Patience: 100 * time.Millisecond})
+	require.NoError(t, err)
+	defer e.Close()
+	for _, gone := range []bool{false, true} {
+		d := newDeaf(e, 0)
+		ended := make(chan struct{})
+		go func() {
+			e.knock(stream{d: d})
+			close(ended)
+		}()
+		for !e.member("deaf") {
+			time.Sleep(time.Millisecond)
+		}
+		if gone {
+			(*watch)(e).Disconnected(e.host.Network(), d)
+			require.False(t, e.member("deaf"))
+		}
+		<-ended
+		require.Zero(t, e.Strangers())
+	}
 }
