@@ -98,10 +98,10 @@ func (w *watch) Disconnected(n network.Network, c network.Conn) {
 	if e.leave(c) {
 		e.strangers.Add(1)
 	}
-	if len(n.ConnsToPeer(c.RemotePeer())) == 0 {
-		e.mu.Lock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(n.ConnsToPeer(c.RemotePeer())) == 0 { // asked here, as it may come back and join at any moment
 		delete(e.members, c.RemotePeer())
-		e.mu.Unlock()
 	}
 }
 
