@@ -53,6 +53,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		{"another authority", member(t, a, 0).TLS(), libp2p.Options{TLS: other, Secret: secret}},
 		{"another's certificate", member(t, a, 0).TLS(), libp2p.Options{TLS: borrowed, Secret: secret}},
 		{"no certificate", member(t, a, 0).TLS(), libp2p.Options{Secret: secret}},
+		{"a certificate where nobody shows one", nil, libp2p.Options{TLS: member(t, a, 1).TLS(), Secret: secret}},
 		{"another secret", nil, libp2p.Options{Secret: [16]byte{1, 2, 4}}},
 		{"another secret, of a member", member(t, a, 0).TLS(), libp2p.Options{TLS: member(t, a, 1).TLS()}},
 	}
