@@ -360,6 +360,34 @@ func TestInterruptedWhileTheHeadIsStopped(t *testing.T) {
 	require.Equal(t, 1, strings.Count(errs.String(), "signal 2 (interrupt) is passed on"), "%s", errs)
 }
 
+// A head with which nobody can agree any more does not say that an order was carried out: the next would not know of it.
+func TestAnOrderThatIsNotAgreedOn(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose = 2*time.Second, true
+	hold(t, &j)
+	dir, _, code := outliving(t, j, out, errs)
+	errs.await(t, "is known to 3 agents", 1)
+	out.await(t, "begins in turn 0", 3)
+	others := func(sig syscall.Signal) {
+		for _, m := range regexp.MustCompile(`host [bc]: its agent has joined from .*, PID (\d+)`).FindAllStringSubmatch(errs.String(), -1) {
+			pid, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(pid, sig))
+		}
+	}
+	others(syscall.SIGSTOP)
+	time.Sleep(100 * time.Millisecond) // until they stand still
+	_, err := Ask(dir, Question{Op: "abort"})
+	require.Error(t, err, "%s", errs)
+	others(syscall.SIGCONT)
+	require.Eventually(t, func() bool {
+		_, err := Ask(dir, Question{Op: "abort"})
+		return err == nil || len(code) > 0 // or what was asked at first has been agreed on
+	}, 20*time.Second, 10*time.Millisecond, "%s", errs)
+	require.Equal(t, 1, awaitCode(t, code, errs), "%s", errs)
+}
+
 // A head whose host is drained has another lead, and is a deputy like others from then on.
 func TestHeadHandsOver(t *testing.T) {
 	t.Parallel()

@@ -370,18 +370,22 @@ func (r *remote) ask(x control.Exchange) {
 		r.tell(control.ToAgent{Answer: &control.Exchange{ID: x.ID, Text: text}})
 		r.asking.Add(-1)
 	}
+	answered := tell
+	if q.changes() { // which another head would not know of before it is agreed on
+		answered = func(ans Answer) { r.a.agreed(func() { tell(ans) }) }
+	}
 	r.a.post(func() {
 		r.a.answer(q, reply)
 		select {
 		case ans := <-reply: // at once, as what was asked may end the job
-			tell(ans)
+			answered(ans)
 			return
 		default:
 		}
 		r.a.head.wg.Go(func() {
 			select {
 			case ans := <-reply:
-				tell(ans)
+				r.a.post(func() { answered(ans) })
 			case <-r.over:
 			case <-r.a.done:
 			}
