@@ -408,6 +408,24 @@ func TestHeadHandsOver(t *testing.T) {
 	require.Contains(t, out.String(), "rank 0 goes on from <rank 0, 1.1><rank 0, 1.2><rank 0, 1.3>\n")
 }
 
+// The agent that leads is told to end: the ranks of its host leave within the grace, as those of others do.
+func TestHeadEvicted(t *testing.T) {
+	t.Parallel()
+	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
+	j.Silence, j.Verbose = 2*time.Second, true
+	hold(t, &j)
+	_, first, code := outliving(t, j, out, errs)
+	errs.await(t, "is known to 3 agents", 1)
+	out.await(t, "begins in turn 0", 3)
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	errs.await(t, "host here: its agent is to end", 1)
+	errs.await(t, "host here: its agent has ended", 1)
+	letGo(t, j)
+	require.Zero(t, awaitCode(t, code, errs), "%s", errs)
+	require.Contains(t, out.String(), result(3))
+	require.NotContains(t, errs.String(), "rank 0 goes on from", "it was lost: %s", errs)
+}
+
 // Who shows the job is gone; what is left to show when it ends, and its exit code, wait for
 // the next.
 func TestNobodyShowsTheJob(t *testing.T) {

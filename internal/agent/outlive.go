@@ -114,7 +114,7 @@ func (d *deputy) beginJob() (err error) {
 		return errors.New("this host is none of the job's")
 	}
 	d.boot.Job, d.boot.Host, d.boot.Agent, d.boot.Leads = j.Name, j.Hosts[here].Name, here+1, here+1
-	d.boot.Patience, d.boot.Silence, d.boot.Crashes, d.boot.Outlives, d.boot.Outlive = j.Launch.patience(), j.Silence, true, true, true
+	d.boot.Patience, d.boot.Silence, d.boot.Grace, d.boot.Crashes, d.boot.Outlives, d.boot.Outlive = j.Launch.patience(), j.Silence, j.Grace, true, true, true
 	if err := d.house(); err != nil {
 		return err
 	}
