@@ -88,11 +88,15 @@ func recvAlloc[T Elem](ctx context.Context, c *Comm, call *engine.Call, from, ta
 // messages in a ring do not wait for each other. The buffers must not overlap. If an
 // argument is wrong it does neither.
 func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
+	return sendrecv(ctx, c, &callSendrecv, data, to, sendTag, into, from, recvTag)
+}
+
+func sendrecv[T, U Elem](ctx context.Context, c *Comm, call *engine.Call, data []T, to, sendTag int, into []U, from, recvTag int) (Status, error) {
 	if !c.takes(to, sendTag) || !c.takes(from, recvTag) || !plain[T]() || !plain[U]() {
-		_, _, sendErr := c.dest(callSendrecv.Op, fits[T](), to, sendTag)
-		_, _, err := c.source(callSendrecv.Op, from, recvTag)
+		_, _, sendErr := c.dest(call.Op, fits[T](), to, sendTag)
+		_, _, err := c.source(call.Op, from, recvTag)
 		if unfit := fits[U](); err == nil && unfit != nil {
-			err = c.fail(callSendrecv.Op, from, recvTag, unfit)
+			err = c.fail(call.Op, from, recvTag, unfit)
 		}
 		if sendErr != nil || err != nil {
 			return Status{}, errors.Join(sendErr, err)
@@ -103,15 +107,15 @@ func Sendrecv[T, U Elem](ctx context.Context, c *Comm, data []T, to, sendTag int
 		return r.early()
 	}
 	s := Isend(c, data, to, sendTag)
-	_, sendErr := s.waitAs(ctx, &callSendrecv)
+	_, sendErr := s.waitAs(ctx, call)
 	if sendErr != nil {
 		r.Cancel()
 	}
-	status, err := r.waitAs(ctx, &callSendrecv)
+	status, err := r.waitAs(ctx, call)
 	if err != nil && errors.Is(err, ErrProcFailedPending) {
 		r.Cancel()
-		if status, err = r.waitAs(context.Background(), &callSendrecv); errors.Is(err, ErrCancelled) {
-			err = c.fail(callSendrecv.Op, from, recvTag, engine.ErrAnyFailed)
+		if status, err = r.waitAs(context.Background(), call); errors.Is(err, ErrCancelled) {
+			err = c.fail(call.Op, from, recvTag, engine.ErrAnyFailed)
 		}
 	}
 	return status, errors.Join(sendErr, ignoreCancelled(err, sendErr))
@@ -129,7 +133,7 @@ func ignoreCancelled(err, cause error) error {
 // message received.
 func SendrecvReplace[T Elem](ctx context.Context, c *Comm, data []T, to, sendTag, from, recvTag int) (Status, error) {
 	out := append([]T(nil), data...)
-	return Sendrecv(ctx, c, out, to, sendTag, data, from, recvTag)
+	return sendrecv(ctx, c, &callSendrecvReplace, out, to, sendTag, data, from, recvTag)
 }
 
 // Probe waits for a message that a Recv with these arguments would receive, and
@@ -299,6 +303,7 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 var (
 	callSend, callSsend, callRsend = engine.Call{Op: "Send"}, engine.Call{Op: "Ssend"}, engine.Call{Op: "Rsend"}
 	callRecv, callSendrecv         = engine.Call{Op: "Recv"}, engine.Call{Op: "Sendrecv"}
+	callSendrecvReplace            = engine.Call{Op: "SendrecvReplace"}
 	callMprobe, callRecvAlloc      = engine.Call{Op: "Mprobe"}, engine.Call{Op: "RecvAlloc"}
 	callSendObj, callRecvObj       = engine.Call{Op: "SendObj"}, engine.Call{Op: "RecvObj"}
 )

@@ -269,3 +269,13 @@ func TestWhatIsLeftOverNamesRanksOfItsComm(t *testing.T) {
 		}
 	}
 }
+
+func TestSendrecvReplaceIsNamedInItsErrors(t *testing.T) {
+	err := Run(t.Context(), 1, Options{}, func(ctx context.Context, world *Comm) error {
+		_, err := SendrecvReplace(ctx, world, []int{1}, 7, 0, 0, 0)
+		return err
+	})
+	if re, ok := errors.AsType[*RankError](err); !ok || re.Op != "SendrecvReplace" {
+		t.Errorf("the error does not say that SendrecvReplace failed: %v", err)
+	}
+}
