@@ -67,7 +67,8 @@ func (e *Endpoint) show(ctx context.Context, r peer.AddrInfo) error {
 }
 
 // showFor is how long a dial waits for the relays on its way to know this endpoint.
-const showFor = 250 * time.Millisecond
+// One that is late would refuse this endpoint, and take it for a stranger as what shows it is taken back.
+const showFor = time.Second
 
 // showAll shows the relays on the way to a peer that this endpoint belongs to the job, or they would refuse it. One
 // that knows it is enough.
