@@ -44,10 +44,13 @@ func (e *Endpoint) dial(outer context.Context, a transport.Addr) (*conn, error) 
 	if err != nil {
 		return nil, e.blame(outer, err)
 	}
-	cut := context.AfterFunc(ctx, func() { hangUp(q) })
-	lanes, err := e.introduce(ctx, q)
+	// Who has given up this connection may have said so in a packet that was lost, or not at all.
+	shaking, done := context.WithTimeout(ctx, e.opt.Patience)
+	defer done()
+	cut := context.AfterFunc(shaking, func() { hangUp(q) })
+	lanes, err := e.introduce(shaking, q)
 	if err == nil && !cut() {
-		err = ctx.Err()
+		err = why(shaking.Err())
 	}
 	if err != nil {
 		hangUp(q)

@@ -123,6 +123,20 @@ func TestHalfAHelloIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// Who dials is not held up by who shakes hands, and then says nothing: neither an answer nor that it has given up.
+func TestDialEndsWhereNobodyAnswersHello(t *testing.T) {
+	a, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	conf := &tls.Config{Certificates: member(t, a, 0).TLS().Certificates, NextProtos: []string{"mpiv/1"}}
+	l, err := quicgo.ListenAddr("127.0.0.1:0", conf, &quicgo.Config{MaxIncomingStreams: 2})
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	_, err = listen(t, quic.Options{Patience: 500 * time.Millisecond}).Dial(ctx, transport.Addr("quic:"+l.Addr().String()))
+	require.ErrorContains(t, err, "it hung up during the handshake")
+}
+
 func TestWhoIsSilentHoldsNobodyUp(t *testing.T) {
 	const crowd = 40
 	const handshakes = 16
