@@ -190,7 +190,8 @@ func sumOf(table []byte, words [5]uint64) uint64 {
 }
 
 // snapshot is what is in the slot. The error is ErrNone when nothing ever was,
-// errChanged when it is being written, ErrCorrupt when it does not verify.
+// errChanged when it is being written, ErrCorrupt when it does not verify. Who asks compares the turns before
+// and after.
 func (s *slot) snapshot(f *os.File, header []byte) (Snapshot, error) {
 	turn := s.turn(header)
 	if turn <= 1 {
@@ -199,11 +200,7 @@ func (s *slot) snapshot(f *os.File, header []byte) (Snapshot, error) {
 	if turn%2 == 1 {
 		return Snapshot{}, errChanged
 	}
-	snap, err := s.verify(f, header, turn)
-	if s.turn(header) != turn {
-		return Snapshot{}, errChanged
-	}
-	return snap, err
+	return s.verify(f, header, turn)
 }
 
 func (s *slot) verify(f *os.File, header []byte, turn uint64) (Snapshot, error) {
