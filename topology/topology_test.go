@@ -46,4 +46,5 @@ func TestMapAnswersWhoIsWhere(t *testing.T) {
 	require.Equal(t, b0, at)
 	_, ok := m.Place(3)
 	require.False(t, ok)
+	require.Equal(t, []Place{{"a", 0}, {"a", 1}}, New([]Place{{"a", 1}, a0, {"a", 1}}).Places(), "of one host by slot, each once")
 }
