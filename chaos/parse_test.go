@@ -20,6 +20,7 @@ func TestParse(t *testing.T) {
 		{"a kill", "kill 2@5s", Schedule{Kill(2).At(5 * s)}, ""},
 		{"a stop", "stop 3@8s for 4s", Schedule{Stop(3).At(8 * s).For(4 * s)}, ""},
 		{"a stop until the end", "stop 0@0s", Schedule{Stop(0)}, ""},
+		{"a stop after whole minutes", "stop 0@10m for 20h", Schedule{Stop(0).At(10 * time.Minute).For(20 * time.Hour)}, ""},
 		{"a duty", "duty 1 10%@3s for 5s", Schedule{Duty(1, 10).At(3 * s).For(5 * s)}, ""},
 		{"a move", "move 2@4s", Schedule{Move(2).At(4 * s)}, ""},
 		{"a move to a host", "move 2 to node-7.x@4s", Schedule{Move(2).To("node-7.x").At(4 * s)}, ""},
