@@ -332,6 +332,7 @@ type recvLane struct {
 	seen           uint64 // head when the lane was last found empty. For NotifyCQ
 	header         [transport.HeaderLen]byte
 	row            int  // messages that were ready, one after the other, before a receiver wanted no more
+	last           int  // the length of the body before, unless that came without its header or grew
 	much           bool // a body of more than muchLen has come
 
 	// Of the message at head, when a part of it is here.
@@ -350,6 +351,17 @@ func (l *recvLane) ready() bool { return atomic.LoadUint64(&l.slot.word)>>32 == 
 // fetchSecond fetches the second line of the slot at head, or does nothing as long as nobody has written to it. Who waits for a
 // message does so all the time: then that line is on its way while the sender writes the first.
 func (l *recvLane) fetchSecond() { atomic.LoadUint64(l.slot.grown()) }
+
+// beside is where the next body lies that has as many bytes as the last, if that is in a cell, and few lines of it: they are
+// fetched as fetchSecond does, or each would be on its way only when the slot has come. More of them take longer so, where a
+// line's way is short.
+func (l *recvLane) beside() []byte {
+	const most = 256
+	if l.last <= inlineLen || l.last > most || l.cells == nil {
+		return nil
+	}
+	return l.cell(l.head)[:l.last]
+}
 
 // firstLine is how much of a body in a slot lies in the first of its two lines.
 const firstLine = 64 - 8 - transport.HeaderLen
@@ -401,6 +413,7 @@ func (l *recvLane) take(in transport.Receiver, row int) (moved, more, ok bool) {
 		}
 	}
 	l.goOn(end)
+	l.last = n
 	return true, in.Receive(l.header[:], room[:n]), true
 }
 
@@ -411,6 +424,7 @@ func (l *recvLane) takeCounted(in transport.Receiver, n int) (more bool) {
 	binary.LittleEndian.PutUint64(count, binary.LittleEndian.Uint64(count)+1)
 	body := l.slot.rest()[:n]
 	l.goOn(l.dataHead)
+	l.last = 0
 	return in.Receive(l.header[:], body)
 }
 
@@ -447,6 +461,7 @@ func (l *recvLane) takePieces(in transport.Receiver, n int) (moved, ok bool) {
 	body := l.body
 	l.body = nil
 	l.goOn(end)
+	l.last = 0
 	in.Arrived(l.header[:], body)
 	return true, true
 }

@@ -210,9 +210,8 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 		return false, net.ErrClosed
 	}
 	eager, bulk := q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
-	for n := q.domain.looks.Load(); n > 1 && !eager && !bulk; n-- {
-		q.recv[rdma.Eager].fetchSecond()
-		eager, bulk = q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
+	if n := q.domain.looks.Load(); n > 1 && !eager && !bulk {
+		eager, bulk = q.lookAgain(n - 1)
 	}
 	ok := true
 	if eager {
@@ -244,6 +243,19 @@ func (q *QueuePair) PollCQ(in transport.Receiver) (moved bool, err error) {
 	}
 	runtime.KeepAlive(q)
 	return moved, nil
+}
+
+// lookAgain looks n times whether the lanes are ready, or until one is.
+func (q *QueuePair) lookAgain(n uint32) (eager, bulk bool) {
+	next := q.recv[rdma.Eager].beside()
+	for ; n > 0 && !eager && !bulk; n-- {
+		q.recv[rdma.Eager].fetchSecond()
+		if len(next) > 0 {
+			prefetchBody(next)
+		}
+		eager, bulk = q.recv[rdma.Eager].ready(), q.recv[rdma.Bulk].ready()
+	}
+	return eager, bulk
 }
 
 // lively is after how many polls that found messages the queue pair is no longer drowsy.
