@@ -144,7 +144,7 @@ func (c *Capsule) offered(from topology.Rank, seq uint64) {
 
 func (b *Box) captureStream(s *stream) StreamState {
 	defer b.lockSending(s)()
-	state := StreamState{Peer: s.peer, Sent: s.sent, Offers: slices.Clone(s.offers), Back: slices.Clone(s.returned)}
+	state := StreamState{Peer: s.peer, Sent: s.sent, Offers: slices.Clone(s.offers.all()), Back: slices.Clone(s.returned)}
 	if b.e.Box(s.peer) == nil {
 		state.Got = s.got
 	}
@@ -234,7 +234,7 @@ func (b *Box) adoptStream(st *StreamState) error {
 		return fmt.Errorf("adopt rank %d: the world has no rank %d", b.rank, st.Peer)
 	}
 	s := b.streams.at(st.Peer)
-	s.sent, s.got, s.offers, s.returned = st.Sent, st.Got, st.Offers, st.Back
+	s.sent, s.got, s.offers, s.returned = st.Sent, st.Got, numbers{list: st.Offers}, st.Back
 	s.acks.Set(s.toAck(b.e.cfg.Replay))
 	s.acked = st.Sent
 	if len(st.Log) > 0 {

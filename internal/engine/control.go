@@ -115,7 +115,7 @@ func (l *link) retracted(h *wire.Header) {
 // askLater has a Retract count as if it came later.
 func (l *link) askLater(s *stream, h *wire.Header) {
 	same := func(r wire.Header) bool { return r.Seq == h.Seq && r.Source == h.Source && r.Dest == h.Dest }
-	if slices.Contains(s.offers, h.Seq) && !slices.ContainsFunc(l.retracts, same) { // otherwise it has its answer
+	if s.offers.has(h.Seq) && !slices.ContainsFunc(l.retracts, same) { // otherwise it has its answer
 		l.retracts = append(l.retracts, *h)
 	}
 	l.attend()

@@ -265,7 +265,7 @@ func (b *Box) endStream(s *stream) {
 		l.before.leaves(s)
 	}
 	for s.head != nil {
-		l.unkeep(s.head, nil)
+		l.unkeep(s.head)
 	}
 	for x := l.queue.head; x != nil; x = x.qnext { // without the offers among them they would come out of order; and the capsule has what is unsent
 		if x.stream == s && (x.repeats || x.unsent()) {

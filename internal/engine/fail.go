@@ -259,10 +259,10 @@ func (l *link) bury(boxes []*Box) {
 			if l.e.peers[s.peer].link.Load() == l {
 				for s.head != nil {
 					l.endEntry(s.head)
-					l.unkeep(s.head, nil)
+					l.unkeep(s.head)
 				}
 				s.past.forget(&l.chunks, s.sent)
-				s.offers, s.again, s.acked = nil, nil, s.sent
+				s.offers, s.again, s.acked = numbers{}, nil, s.sent
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func (l *link) arrivedLate(in *incoming) {
 	b := s.box
 	l.e.shut()
 	l.mu.Lock()
-	offered := slices.Contains(s.offers, h.Seq)
+	offered := s.offers.has(h.Seq)
 	l.mu.Unlock()
 	if !offered {
 		return

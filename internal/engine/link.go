@@ -467,6 +467,9 @@ func (l *link) offer(x *entry) {
 	}
 	x.header.Kind, x.header.Flags, x.lent = wire.Offer, x.header.Flags&^wire.AckSoon, false
 	x.env = wire.Envelope{Length: uint64(len(x.body))}
+	if x.kept {
+		x.stream.findOpen()
+	}
 }
 
 // admit readies x to be sent for the first time: it puts it into the log where
@@ -548,8 +551,8 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		l.freeEntry(l.records[i]) // the past has it
 		l.records = slices.Delete(l.records, i, i+1)
 	}
-	x, before := s.find(seq)
-	if x == nil || x.header.Kind != wire.Offer || x.done {
+	x := s.offer(seq)
+	if x == nil {
 		if returned && seq <= s.sent { // a repetition, after the connection was made again
 			l.understood(s, seq)
 		}
@@ -573,7 +576,7 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 		l.mu.Unlock() // a Box's lock comes first
 		s.box.learns(s.peer, seq, answer)
 		l.mu.Lock()
-		if x, before = s.find(seq); x == nil || x.op != o {
+		if x = s.offer(seq); x == nil || x.op != o {
 			return
 		}
 	}
@@ -588,12 +591,13 @@ func (l *link) finished(s *stream, seq uint64, flags uint8) {
 			x.op = nil
 		}
 		x.done, x.retracting = true, false
+		s.closed(x)
 		l.logs(s, x.cost())
 	} else {
 		if o != nil {
 			x.op, x.body = nil, nil
 		}
-		l.unkeep(x, before)
+		l.unkeep(x)
 	}
 	if returned {
 		if o != nil {
@@ -648,11 +652,11 @@ func (x *entry) withdraw() {
 
 // accepted: the receiver of an Offer wants a span of its body.
 func (l *link) accepted(s *stream, seq uint64, span wire.Span) {
-	x, _ := s.find(seq)
+	x := s.offer(seq)
 	if i := l.offeredRecord(s, seq); i >= 0 {
 		x = l.records[i]
 	}
-	if x == nil || x.header.Kind != wire.Offer || x.done {
+	if x == nil {
 		return
 	}
 	if span.End > uint64(len(x.body)) || span.Offset == span.End {

@@ -149,12 +149,12 @@ func (l *link) unlogs(cost int) {
 	l.saveAt = l.e.askAfter(l.logged)
 }
 
-// unkeep takes x, which comes after before in its stream, out of the log.
-func (l *link) unkeep(x, before *entry) {
+// unkeep takes x out of the log.
+func (l *link) unkeep(x *entry) {
 	x.kept = false
-	x.stream.drop(x, before)
+	x.stream.drop(x)
 	l.kept--
-	if x.header.Kind != wire.Offer || x.done {
+	if !x.waits() {
 		l.unlogs(x.cost())
 	}
 	if x.queued {
@@ -188,13 +188,16 @@ func (l *link) forget(s *stream, n uint64) {
 	if s.past.size > 0 {
 		l.unlogs(s.past.forget(&l.chunks, n))
 	}
-	var before *entry
-	for x := s.head; x != nil && x.header.Seq <= n; {
+	x := s.head
+	if s.looked != nil {
+		x = s.looked.snext
+	}
+	for x != nil && x.header.Seq <= n {
 		next := x.snext
-		if x.header.Kind != wire.Offer || x.done {
-			l.unkeep(x, before)
+		if x.waits() {
+			s.looked = x
 		} else {
-			before = x
+			l.unkeep(x)
 		}
 		x = next
 	}

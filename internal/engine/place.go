@@ -207,6 +207,7 @@ func (l *link) hand(s *stream, to *link, lost bool) {
 		x.header.Epoch = l.e.Epoch() // who has only heard of that map waits for it
 		to.inherit(x, l, lost)
 	}
+	s.findOpen()
 	if s.past.size > 0 {
 		l.unlogs(s.past.size)
 		to.logs(s, s.past.size)
@@ -255,13 +256,13 @@ func (l *link) inherit(x *entry, from *link, lost bool) {
 		x.withdraw()
 	}
 	from.kept--
-	if x.header.Kind != wire.Offer || x.done {
+	if !x.waits() {
 		from.unlogs(x.cost())
 	}
 	x.streaming = false
 	x.done = x.done && !lost
 	l.kept++
-	if x.header.Kind != wire.Offer || x.done {
+	if !x.waits() {
 		l.logs(x.stream, x.cost())
 	}
 }

@@ -408,7 +408,7 @@ func (l *link) arrivedOffer(in *incoming) {
 	}
 	l.received(s, h.Seq, 0)
 	l.mu.Lock()
-	s.offers = append(s.offers, h.Seq)
+	s.offers.add(h.Seq)
 	l.mu.Unlock()
 	b.mu.Lock()
 	if o := b.posted.match(h.Context, h.Source, h.Tag, h.Seq); o != nil {
@@ -454,7 +454,7 @@ func (l *link) offeredAgain(s *stream, h *wire.Header, env *wire.Envelope) {
 	b.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if slices.Contains(s.offers, h.Seq) {
+	if s.offers.has(h.Seq) {
 		if i := l.awaiting(b, h); i >= 0 {
 			o := l.parts[i]
 			o.awaits = false

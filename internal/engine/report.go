@@ -201,7 +201,7 @@ func (b *Box) Counts() (sent, got []Count, offered []Numbers) {
 		}
 		if l := b.e.lockLink(s.peer); l != nil {
 			out, held = s.sent, l.heldBack(s)
-			for _, seq := range s.offers {
+			for _, seq := range s.offers.all() {
 				if !taken[message{s.peer, seq}] {
 					offered = withNumber(offered, s.peer, seq)
 				}

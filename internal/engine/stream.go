@@ -23,8 +23,10 @@ type stream struct {
 	sent       uint64 // number of the last message to the peer
 	acked      uint64 // all to this number are stable
 	settled    uint64 // all to this number are in a snapshot of the peer, though a new life of this rank may not have sent them yet
-	head, tail *entry // those that are not, in order, linked by snext;
+	head, tail *entry // those that are not, in order, linked by snext and sprev;
 	past       past   //   but for those that are records
+	open       *entry // the first of them that waits for Done; nil: there is none
+	looked     *entry // those up to it do so, and forget need not look at them again; nil: not known
 	saveAt     int    // bytes of past at which a snapshot is asked for, of a peer in this process
 
 	got     uint64         // number of the last message from the peer
@@ -36,8 +38,9 @@ type stream struct {
 	// Numbers of the peer's Offers, guarded by the link's mu: those not answered
 	// with Done, and those given back of which the peer does not know yet. These are
 	// written while polling is held, too. They may have to come again first.
-	offers, returned []uint64
-	again            []offer // of those, what was offered again while no receive waited for it
+	offers   numbers
+	returned []uint64
+	again    []offer // of those, what was offered again while no receive waited for it
 }
 
 // An offer is what was said in an Offer.
@@ -56,20 +59,21 @@ func (s *stream) offeredAgain(o offer) {
 
 // keep adds x to the messages that are not stable.
 func (s *stream) keep(x *entry) {
-	x.snext = nil
+	x.sprev, x.snext = s.tail, nil
 	if s.tail == nil {
 		s.head = x
 	} else {
 		s.tail.snext = x
 	}
 	s.tail = x
+	if s.open == nil && x.waits() {
+		s.open = x
+	}
 }
 
 // answered takes the Offer with that number off offers, if it is there.
 func (s *stream) answered(seq uint64) {
-	if i := slices.Index(s.offers, seq); i >= 0 {
-		s.offers = slices.Delete(s.offers, i, i+1)
-	}
+	s.offers.remove(seq)
 	if len(s.again) > 0 {
 		s.again = slices.DeleteFunc(s.again, func(o offer) bool { return o.seq == seq })
 	}
@@ -92,33 +96,57 @@ func (s *stream) awaitsReturned() bool {
 func (s *stream) toAck(replays bool) uint64 {
 	n := s.got
 	if replays {
-		for _, seq := range s.offers {
+		for _, seq := range s.offers.all() {
 			n = min(n, seq-1)
 		}
 	}
 	return n
 }
 
-// find is the kept message with that number, and the one before it.
-func (s *stream) find(seq uint64) (x, before *entry) {
-	for x = s.head; x != nil && x.header.Seq != seq; x = x.snext {
-		before = x
+// offer is the kept Offer with that number, which waits for Done; nil: there is none. Most are done in the order in
+// which they were made.
+func (s *stream) offer(seq uint64) *entry {
+	x := s.open
+	for x != nil && x.header.Seq < seq {
+		x = x.snext
 	}
-	return x, before
+	if x == nil || x.header.Seq != seq || !x.waits() {
+		return nil
+	}
+	return x
 }
 
-// drop removes x, which comes after before.
-func (s *stream) drop(x, before *entry) {
-	if before == nil {
+// drop removes x.
+func (s *stream) drop(x *entry) {
+	if s.looked == x {
+		s.looked = x.sprev
+	}
+	if s.open == x {
+		s.open = x.snext.firstOpen()
+	}
+	if x.sprev == nil {
 		s.head = x.snext
 	} else {
-		before.snext = x.snext
+		x.sprev.snext = x.snext
 	}
-	if s.tail == x {
-		s.tail = before
+	if x.snext == nil {
+		s.tail = x.sprev
+	} else {
+		x.snext.sprev = x.sprev
 	}
-	x.snext = nil
+	x.sprev, x.snext = nil, nil
 }
+
+// closed notes that x, which is kept, waits no longer.
+func (s *stream) closed(x *entry) {
+	s.looked = nil
+	if s.open == x {
+		s.open = x.snext.firstOpen()
+	}
+}
+
+// findOpen finds out anew which of them wait.
+func (s *stream) findOpen() { s.open, s.looked = s.head.firstOpen(), nil }
 
 // An entry is a message to another process that is not stable, or not sent yet.
 type entry struct {
@@ -142,8 +170,19 @@ type entry struct {
 	puller     transport.Puller // with which env.Ticket was offered; nil if it is not
 	small      [64]byte         // room for a short body of the log's
 
-	snext *entry // in stream
-	qnext *entry // in link.queue, or among free entries
+	snext, sprev *entry // in stream
+	qnext        *entry // in link.queue, or among free entries
+}
+
+// waits tells whether x is an Offer that waits for Done.
+func (x *entry) waits() bool { return x.header.Kind == wire.Offer && !x.done }
+
+// firstOpen is the first that does, of x and those after it in its stream.
+func (x *entry) firstOpen() *entry {
+	for x != nil && !x.waits() {
+		x = x.snext
+	}
+	return x
 }
 
 // unsent tells whether x, which is queued, was never sent.
