@@ -100,7 +100,7 @@ func TestRelaysThatDoNotAnswerAreTriedAtOnce(t *testing.T) {
 // A member that holds no place on the relay dials one that does: as processes of open hosts do.
 func TestAMemberWithoutAPlaceDialsThroughARelay(t *testing.T) {
 	a := authority(t)
-	relay := listen(t, libp2p.Options{Address: "127.0.0.1", TLS: member(t, a, 0).TLS(), Relay: true, Patience: time.Second})
+	relay := listen(t, libp2p.Options{Address: "127.0.0.1", TLS: member(t, a, 0).TLS(), Relay: true, Patience: time.Minute})
 	z := listen(t, libp2p.Options{TLS: member(t, a, 1).TLS(), Relays: []string{string(relay.Addr())}, Punch: 10 * time.Millisecond})
 	x := listen(t, libp2p.Options{Address: "127.0.0.1", TLS: member(t, a, 2).TLS(), Relay: true, Punch: 10 * time.Millisecond})
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
