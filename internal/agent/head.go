@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -38,6 +40,7 @@ type head struct {
 
 	mu         sync.Mutex // guards what follows
 	conns      map[net.Conn]bool
+	remotes    map[*remote]bool      // who are told something
 	ears       map[*patient.Conn]int // by connection: the agents of other hosts
 	cutOff     time.Time             // when last nothing was heard of any of them
 	cutOffTold bool                  // the user knows
@@ -54,7 +57,7 @@ func (a *Agent) openHead() error {
 	if err != nil {
 		return err
 	}
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, ears: map[*patient.Conn]int{}}
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{}, remotes: map[*remote]bool{}, ears: map[*patient.Conn]int{}}
 	if h.identity, err = own.Open(); err != nil {
 		return err
 	}
@@ -157,10 +160,43 @@ func (h *head) forget(c net.Conn) {
 	h.mu.Unlock()
 }
 
+// speak has r told what is due, until its connection ends or close.
+func (h *head) speak(r *remote) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.remotes[r] = true
+	h.wg.Go(func() {
+		r.write()
+		h.mu.Lock()
+		delete(h.remotes, r)
+		h.mu.Unlock()
+		close(r.silent)
+	})
+}
+
+// partingTime is how long close lets agents be told what is still due to them.
+const partingTime = time.Second
+
 // close ends every connection: agents that are told so, or lose theirs, leave.
 func (h *head) close() {
 	h.mu.Lock()
 	h.closed = true
+	told := slices.Collect(maps.Keys(h.remotes))
+	h.mu.Unlock()
+	late, stop := context.WithTimeout(context.Background(), partingTime)
+	defer stop()
+	for _, r := range told {
+		select {
+		case <-r.silent:
+		case <-late.Done():
+			r.end(errors.New("it does not read what it is told"))
+			<-r.silent
+		}
+	}
+	h.mu.Lock()
 	for c := range h.conns {
 		c.Close()
 	}

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +23,53 @@ func TestOrdersAreToldInTheOrderOfCalls(t *testing.T) {
 	a.pen.Agreed(n)
 	require.Equal(t, 1, (<-r.out).Kill.Process)
 	require.Equal(t, 2, (<-r.out).Kill.Process)
+}
+
+// What an agent is to be told when the job ends it is told: who ended the job there waits to hear that.
+func TestWhatIsDueIsToldAtTheEnd(t *testing.T) {
+	a := newAgent(Job{Silence: time.Hour})
+	here, there := net.Pipe()
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
+	r := &remote{
+		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 2),
+		over: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
+	}
+	h.speak(r)
+	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
+	r.tell(control.ToAgent{Answer: &control.Exchange{ID: 7}})
+	close(a.done)
+	closed := make(chan struct{})
+	go func() {
+		h.close()
+		close(closed)
+	}()
+	told := control.NewConn[control.ToAgent](there)
+	first, err := told.Receive()
+	require.NoError(t, err)
+	require.NotNil(t, first.Kill)
+	last, err := told.Receive()
+	require.NoError(t, err)
+	require.Equal(t, uint64(7), last.Answer.ID)
+	<-closed
+	_, err = told.Receive()
+	require.Error(t, err)
+}
+
+// An agent that does not read holds up nobody for long.
+func TestWhoDoesNotReadIsLeftAtTheEnd(t *testing.T) {
+	a := newAgent(Job{Silence: time.Hour})
+	here, there := net.Pipe()
+	defer there.Close()
+	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
+	r := &remote{
+		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 1),
+		over: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
+	}
+	h.speak(r)
+	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
+	close(a.done)
+	h.close()
+	require.ErrorContains(t, r.why, "does not read")
 }
 
 // What the operator was refused is no order of his: the next head must not carry it out.

@@ -253,7 +253,7 @@ func (a *Agent) added(p *process) ledger.Added {
 
 // openDoor has the deputies of the job, and who shows it to users, come to this head.
 func (a *Agent) openDoor(term uint64) {
-	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, ears: map[*patient.Conn]int{}, term: term, port: a.deputy.copies.Port()}
+	a.head = &head{a: a, launches: &a.deputy.launches, identity: a.deputy.identity, conns: map[net.Conn]bool{}, remotes: map[*remote]bool{}, ears: map[*patient.Conn]int{}, term: term, port: a.deputy.copies.Port()}
 	a.deputy.copies.Handle(control.ProtocolHead, a.head.enter)
 	a.deputy.copies.Handle(control.ProtocolFront, a.head.enterFront)
 }

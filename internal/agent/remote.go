@@ -32,6 +32,7 @@ type remote struct {
 	to      *control.Conn[control.ToAgent]
 	out     chan control.ToAgent
 	over    chan struct{} // closed when the connection has ended
+	silent  chan struct{} // closed when the agent is told nothing more
 	once    sync.Once
 	why     error // of the end
 	clock   clock // of its host, when it came
@@ -57,7 +58,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	r := &remote{
 		a: h.a, host: host, ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
-		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), drained: map[int]bool{},
+		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), silent: make(chan struct{}), drained: map[int]bool{},
 		gave: make(chan struct{}, 1), taken: map[stdio]control.Taken{},
 	}
 	r.conn.Limit(control.FromAgentBytes)
@@ -90,7 +91,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	}
 	accepted := make(chan bool, 1)
 	if again {
-		h.wg.Go(r.write)
+		h.speak(r)
 		defer r.end(errors.New("it was not taken in again"))
 		h.a.post(func() { h.a.rejoined(r, *first.Rejoined, there, accepted) })
 	} else {
@@ -105,7 +106,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 		return
 	}
 	if !again {
-		h.wg.Go(r.write)
+		h.speak(r)
 	}
 	h.wg.Go(r.printer.run)
 	door := control.Voter{Agent: index}
@@ -151,7 +152,8 @@ func (r *remote) end(err error) {
 	})
 }
 
-// write sends what is due, and that we are alive.
+// write sends what is due, and that we are alive. When the job has ended it sends what is left, such as the answer to
+// who has ended it: a head that was deposed leaves that to the next.
 func (r *remote) write() {
 	tick := alarm.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
@@ -167,6 +169,16 @@ func (r *remote) write() {
 		case <-tick.C:
 			all = append(all, control.ToAgent{Alive: &control.Alive{Later: r.takeLater()}})
 		case <-r.over:
+			return
+		case <-r.a.done:
+			for left := r.a.deposed == nil; left; {
+				select {
+				case m := <-r.out:
+					left = r.to.Send(m) == nil
+				default:
+					return
+				}
+			}
 			return
 		}
 		for _, m := range all {

@@ -109,10 +109,13 @@ func TestTheFirstHostIsCutOffForAWhile(t *testing.T) {
 				time.Sleep(d)
 				require.NoError(t, s.Heal("X", "lan"))
 			}
+			var late time.Duration // by how much longer it was away: while other networks end the kernel can keep a change waiting
 			for _, d := range c.away {
+				begun := time.Now()
 				away(d)
 				time.Sleep(retries - short/2 - d)
 				away(short)
+				late = max(late, time.Since(begun)-retries-short/2)
 				time.Sleep(2 * time.Second)
 			}
 			if c.long > 0 {
@@ -122,7 +125,11 @@ func TestTheFirstHostIsCutOffForAWhile(t *testing.T) {
 			require.Zero(t, end.code, "%v", end)
 			require.Equal(t, want.out, end.out)
 			require.NotContains(t, end.errs, "nothing was heard of its agent", "%v", end)
-			require.Equal(t, c.long > 0, strings.Contains(end.errs, "host X seems to be cut off"), "%v", end)
+			if said := strings.Contains(end.errs, "host X seems to be cut off"); late < 100*time.Millisecond {
+				require.Equal(t, c.long > 0, said, "%v", end)
+			} else {
+				t.Logf("not judged whether host X is taken for cut off: its network was away for %v longer than it was to be", late)
+			}
 			s.gone()
 		})
 	}
