@@ -189,6 +189,9 @@ func (h *head) close() {
 	late, stop := context.WithTimeout(context.Background(), partingTime)
 	defer stop()
 	for _, r := range told {
+		close(r.parting)
+	}
+	for _, r := range told {
 		select {
 		case <-r.silent:
 		case <-late.Done():

@@ -32,12 +32,11 @@ func TestWhatIsDueIsToldAtTheEnd(t *testing.T) {
 	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
 	r := &remote{
 		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 2),
-		over: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
+		over: make(chan struct{}), parting: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
 	}
 	h.speak(r)
 	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
 	r.tell(control.ToAgent{Answer: &control.Exchange{ID: 7}})
-	close(a.done)
 	closed := make(chan struct{})
 	go func() {
 		h.close()
@@ -63,11 +62,10 @@ func TestWhoDoesNotReadIsLeftAtTheEnd(t *testing.T) {
 	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
 	r := &remote{
 		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 1),
-		over: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
+		over: make(chan struct{}), parting: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
 	}
 	h.speak(r)
 	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
-	close(a.done)
 	h.close()
 	require.ErrorContains(t, r.why, "does not read")
 }

@@ -32,6 +32,7 @@ type remote struct {
 	to      *control.Conn[control.ToAgent]
 	out     chan control.ToAgent
 	over    chan struct{} // closed when the connection has ended
+	parting chan struct{} // closed when nothing more is to be told than what is in out
 	silent  chan struct{} // closed when the agent is told nothing more
 	once    sync.Once
 	why     error // of the end
@@ -58,7 +59,7 @@ func (h *head) serve(c *tls.Conn, index int) {
 	r := &remote{
 		a: h.a, host: host, ear: heard,
 		conn: control.NewConn[control.FromAgent](heard), to: control.NewConn[control.ToAgent](c),
-		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), silent: make(chan struct{}), drained: map[int]bool{},
+		out: make(chan control.ToAgent, remoteQueue), over: make(chan struct{}), parting: make(chan struct{}), silent: make(chan struct{}), drained: map[int]bool{},
 		gave: make(chan struct{}, 1), taken: map[stdio]control.Taken{},
 	}
 	r.conn.Limit(control.FromAgentBytes)
@@ -152,8 +153,8 @@ func (r *remote) end(err error) {
 	})
 }
 
-// write sends what is due, and that we are alive. When the job has ended it sends what is left, such as the answer to
-// who has ended it: a head that was deposed leaves that to the next.
+// write sends what is due, and that we are alive. At the end it sends what is left, such as the answer to
+// who has ended the job: a head that was deposed leaves that to the next.
 func (r *remote) write() {
 	tick := alarm.NewTicker(control.Beat(r.a.job.Silence))
 	defer tick.Stop()
@@ -170,7 +171,7 @@ func (r *remote) write() {
 			all = append(all, control.ToAgent{Alive: &control.Alive{Later: r.takeLater()}})
 		case <-r.over:
 			return
-		case <-r.a.done:
+		case <-r.parting:
 			for left := r.a.deposed == nil; left; {
 				select {
 				case m := <-r.out:
