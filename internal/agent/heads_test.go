@@ -50,11 +50,16 @@ func init() {
 // own, and shows it: the channel has its exit code.
 func outliving(t *testing.T, j Job, out, errs *buffer) (dir string, first *exec.Cmd, code <-chan int) {
 	t.Helper()
+	return outlivingTo(t, j, &Viewer{Stdin: j.Stdin, Stdout: out, Stderr: errs}, errs)
+}
+
+// outlivingTo does that, and v shows it.
+func outlivingTo(t *testing.T, j Job, v *Viewer, errs *buffer) (dir string, first *exec.Cmd, code <-chan int) {
+	t.Helper()
 	orders, err := FirstOrders(j)
 	require.NoError(t, err)
 	dir, first = begun(t, j, orders)
 	ended := make(chan int, 1)
-	v := &Viewer{Stdin: j.Stdin, Stdout: out, Stderr: errs}
 	go func() {
 		code, err := v.Attach(dir)
 		if err != nil {
@@ -319,19 +324,17 @@ func TestInterruptedUnderAnotherHead(t *testing.T) {
 	hold(t, &j)
 	self := j.Programs[0].Path
 	j.Programs[0].Path, j.Programs[0].Args = "/bin/sh", []string{"-c", `trap "" INT; exec "$0"`, self}
-	orders, err := FirstOrders(j)
-	require.NoError(t, err)
-	dir, first := begun(t, j, orders)
-	v, code := &Viewer{Stdout: out, Stderr: errs}, make(chan int, 1)
-	go func() {
-		c, _ := v.Attach(dir)
-		code <- c
-	}()
+	v := &Viewer{Stdout: out, Stderr: errs}
+	_, first, code := outlivingTo(t, j, v, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
 	v.Signal(syscall.SIGINT)
 	errs.await(t, "signal 2 (interrupt) is passed on", 1)
-	time.Sleep(50 * time.Millisecond) // until that is agreed on
+	require.Eventually(t, func() bool { // until that is agreed on: v would say it to the next, too
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return len(v.signals) == 0
+	}, 20*time.Second, time.Millisecond, "%s", errs)
 	require.NoError(t, first.Process.Kill())
 	require.Equal(t, 128+int(syscall.SIGINT), awaitCode(t, code, errs), "%s", errs)
 	require.Contains(t, errs.String(), "leads the job from now on")
@@ -343,14 +346,8 @@ func TestInterruptedWhileTheHeadIsStopped(t *testing.T) {
 	j, out, errs := lossy(t, "slower turns", 3, 3, 0)
 	j.Silence, j.Verbose = 2*time.Second, true
 	hold(t, &j)
-	orders, err := FirstOrders(j)
-	require.NoError(t, err)
-	dir, first := begun(t, j, orders)
-	v, code := &Viewer{Stdout: out, Stderr: errs}, make(chan int, 1)
-	go func() {
-		c, _ := v.Attach(dir)
-		code <- c
-	}()
+	v := &Viewer{Stdout: out, Stderr: errs}
+	_, first, code := outlivingTo(t, j, v, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
 	toFirstHost(t, first, errs)(syscall.SIGSTOP)
@@ -369,15 +366,25 @@ func TestAnOrderThatIsNotAgreedOn(t *testing.T) {
 	dir, _, code := outliving(t, j, out, errs)
 	errs.await(t, "is known to 3 agents", 1)
 	out.await(t, "begins in turn 0", 3)
+	joined := regexp.MustCompile(`host [bc]: its agent has joined from .*, PID (\d+)`).FindAllStringSubmatch(errs.String(), -1)
+	require.Len(t, joined, 2, "%s", errs)
 	others := func(sig syscall.Signal) {
-		for _, m := range regexp.MustCompile(`host [bc]: its agent has joined from .*, PID (\d+)`).FindAllStringSubmatch(errs.String(), -1) {
+		for _, m := range joined {
 			pid, err := strconv.Atoi(m[1])
 			require.NoError(t, err)
 			require.NoError(t, syscall.Kill(pid, sig))
 		}
 	}
 	others(syscall.SIGSTOP)
-	time.Sleep(100 * time.Millisecond) // until they stand still
+	require.Eventually(t, func() bool { // until they stand still, with all their threads
+		return !slices.ContainsFunc(joined, func(m []string) bool {
+			threads, _ := filepath.Glob("/proc/" + m[1] + "/task/*/stat")
+			return slices.ContainsFunc(threads, func(file string) bool {
+				text, err := os.ReadFile(file)
+				return err == nil && !strings.Contains(string(text), ") T ")
+			})
+		})
+	}, 20*time.Second, time.Millisecond)
 	_, err := Ask(dir, Question{Op: "abort"})
 	require.Error(t, err, "%s", errs)
 	others(syscall.SIGCONT)

@@ -25,16 +25,22 @@ func TestOrdersAreToldInTheOrderOfCalls(t *testing.T) {
 	require.Equal(t, 2, (<-r.out).Kill.Process)
 }
 
-// What an agent is to be told when the job ends it is told: who ended the job there waits to hear that.
-func TestWhatIsDueIsToldAtTheEnd(t *testing.T) {
-	a := newAgent(Job{Silence: time.Hour})
+// toldAgent is an agent that a head tells things, and what it reads these from.
+func toldAgent(t *testing.T) (h *head, r *remote, there net.Conn) {
 	here, there := net.Pipe()
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
-	r := &remote{
-		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 2),
+	t.Cleanup(func() { there.Close() })
+	h = &head{a: newAgent(Job{Silence: time.Hour}), launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
+	r = &remote{
+		a: h.a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 2),
 		over: make(chan struct{}), parting: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
 	}
 	h.speak(r)
+	return h, r, there
+}
+
+// What an agent is to be told when the job ends it is told: who ended the job there waits to hear that.
+func TestWhatIsDueIsToldAtTheEnd(t *testing.T) {
+	h, r, there := toldAgent(t)
 	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
 	r.tell(control.ToAgent{Answer: &control.Exchange{ID: 7}})
 	closed := make(chan struct{})
@@ -56,15 +62,7 @@ func TestWhatIsDueIsToldAtTheEnd(t *testing.T) {
 
 // An agent that does not read holds up nobody for long.
 func TestWhoDoesNotReadIsLeftAtTheEnd(t *testing.T) {
-	a := newAgent(Job{Silence: time.Hour})
-	here, there := net.Pipe()
-	defer there.Close()
-	h := &head{a: a, launches: new(launcher), conns: map[net.Conn]bool{here: true}, remotes: map[*remote]bool{}}
-	r := &remote{
-		a: a, to: control.NewConn[control.ToAgent](here), out: make(chan control.ToAgent, 1),
-		over: make(chan struct{}), parting: make(chan struct{}), silent: make(chan struct{}), gave: make(chan struct{}, 1),
-	}
-	h.speak(r)
+	h, r, _ := toldAgent(t)
 	r.tell(control.ToAgent{Kill: &control.Kill{Process: 1}})
 	h.close()
 	require.ErrorContains(t, r.why, "does not read")

@@ -7,24 +7,23 @@ import (
 
 // An Entry is one decision of the job's head. Exactly one field is set.
 type Entry struct {
-	Job       *Job       `json:",omitempty"` // the first of all
-	Voters    *Voters    `json:",omitempty"`
-	Joined    *Joined    `json:",omitempty"`
-	HostAdded *HostAdded `json:",omitempty"`
-	HostLost  *HostLost  `json:",omitempty"`
-	Started   *Started   `json:",omitempty"`
-	Added     *Added     `json:",omitempty"`
-	Moving    *Moving    `json:",omitempty"`
-	Came      *Came      `json:",omitempty"`
-	MoveEnded *MoveEnded `json:",omitempty"`
-	Void      *Void      `json:",omitempty"`
-	Condemned *Condemned `json:",omitempty"`
-	Recovered *Recovered `json:",omitempty"`
-	Covered   *Covered   `json:",omitempty"`
-	Order     *Order     `json:",omitempty"`
-	Promises  *Promises  `json:",omitempty"`
-	Verdict   *Verdict   `json:",omitempty"`
-
+	Job         *Job         `json:",omitempty"` // the first of all
+	Voters      *Voters      `json:",omitempty"`
+	Joined      *Joined      `json:",omitempty"`
+	HostAdded   *HostAdded   `json:",omitempty"`
+	HostLost    *HostLost    `json:",omitempty"`
+	Started     *Started     `json:",omitempty"`
+	Added       *Added       `json:",omitempty"`
+	Moving      *Moving      `json:",omitempty"`
+	Came        *Came        `json:",omitempty"`
+	MoveEnded   *MoveEnded   `json:",omitempty"`
+	Void        *Void        `json:",omitempty"`
+	Condemned   *Condemned   `json:",omitempty"`
+	Recovered   *Recovered   `json:",omitempty"`
+	Covered     *Covered     `json:",omitempty"`
+	Order       *Order       `json:",omitempty"`
+	Promises    *Promises    `json:",omitempty"`
+	Verdict     *Verdict     `json:",omitempty"`
 	Interrupted *Interrupted `json:",omitempty"`
 }
 

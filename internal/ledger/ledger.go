@@ -31,7 +31,7 @@ type State struct {
 	Promises []byte
 	Verdict  *Verdict
 
-	Interrupted int // the signal by which it is; 0: it is not
+	Interrupted int // the signal that is to end the job, and was passed on to its processes; 0: there is none
 }
 
 // A Host of the job.
