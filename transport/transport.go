@@ -109,7 +109,8 @@ type Conn interface {
 	// message came, a full path has room again, the connection broke. If that
 	// is so already, wake is called at once, perhaps before Arm returns. It
 	// may come for nothing, on any goroutine and with locks held: wake must
-	// neither block nor call the connection.
+	// neither block nor call the connection. It need not come after a Poll
+	// that moved something.
 	Arm(wake func())
 	// MaxBody is the longest body of a message, in bytes: at least 32 KiB.
 	MaxBody() int

@@ -201,6 +201,8 @@ func (c *Conn) Poll(in transport.Receiver) (moved bool, err error) {
 		err = *failed
 	} else if moved, err = c.poll(in); err != nil {
 		err = c.fail(err)
+	} else if moved && c.armed.Load() {
+		c.disarm()
 	}
 	if !c.state.CompareAndSwap(polling, 0) {
 		c.free()

@@ -344,3 +344,20 @@ func TestSendMayNotChangeTheMessageThatWasRefused(t *testing.T) {
 	m.Body = m.Body[1:]
 	require.Panics(t, func() { near.Send(m) })
 }
+
+// A Poll that moves something takes back an Arm: what comes later would wake for nothing.
+func TestWhoPollsIsNotWoken(t *testing.T) {
+	near, far := connected(t)
+	c, in := far.(*Conn), new(box)
+	for i := range 100 {
+		far.Arm(func() {})
+		require.NoError(t, near.Send(transport.Message{Header: make([]byte, transport.HeaderLen), Bulk: i%2 == 1}))
+		require.NoError(t, near.Flush())
+		eventually(t, "the message", func() bool {
+			_, err := far.Poll(in)
+			require.NoError(t, err)
+			return in.got > i
+		})
+		require.False(t, c.armed.Load())
+	}
+}

@@ -110,12 +110,27 @@ func (c *Conn) Arm(wake func()) {
 	if !due {
 		due = c.in[0].more.Load() || c.in[1].more.Load()
 		for i := range c.fds {
-			c.askFor(i)
+			c.askFor(i, c.wanted(i))
 		}
 	}
 	c.arm.Unlock()
 	if due {
 		c.wake()
+	}
+}
+
+// disarm takes back what Arm asked for. Who polls needs no wake, and each message would wake the thread that waits
+// for events, which would find that it was received already.
+func (c *Conn) disarm() {
+	c.arm.Lock()
+	defer c.arm.Unlock()
+	if c.arm.wake == nil || !c.alive() {
+		return
+	}
+	c.arm.wake = nil
+	c.armed.Store(false)
+	for i := range c.fds {
+		c.askFor(i, 0)
 	}
 }
 
@@ -128,18 +143,21 @@ func (c *Conn) rearm() {
 	defer c.arm.Unlock()
 	for i := range c.fds {
 		if c.arm.wake != nil && c.lanes[i].waiting() && c.alive() {
-			c.askFor(i)
+			c.askFor(i, c.wanted(i))
 		}
 	}
 }
 
-// askFor asks epoll for one event of a lane: something has come, or there is room for what
-// waits. c.arm is held, and c is alive.
-func (c *Conn) askFor(lane int) {
-	events := uint32(syscall.EPOLLIN | syscall.EPOLLRDHUP)
+// wanted is the events of a lane: something has come, or there is room for what waits.
+func (c *Conn) wanted(lane int) uint32 {
 	if c.lanes[lane].waiting() {
-		events |= syscall.EPOLLOUT
+		return syscall.EPOLLIN | syscall.EPOLLRDHUP | syscall.EPOLLOUT
 	}
+	return syscall.EPOLLIN | syscall.EPOLLRDHUP
+}
+
+// askFor asks epoll for one of these events of a lane. c.arm is held, and c is alive.
+func (c *Conn) askFor(lane int, events uint32) {
 	if err := c.ask(syscall.EPOLL_CTL_MOD, c.fds[lane], events); err != nil {
 		panic(fmt.Sprintf("tcp: arm a connection to %s: %v", c.peer, err))
 	}
