@@ -26,7 +26,8 @@ func (e *Engine) pollAll() (moved bool) {
 		}
 		if err != nil || l.bad != nil {
 			l.lost(err)
-			return true // the list has changed
+			moved = true
+			break // the list has changed
 		}
 		if l.attention.Get() && l.service() {
 			moved = true
