@@ -9,6 +9,9 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mpiv/mpiv/internal/release"
 )
@@ -36,18 +39,18 @@ func (m *Mutex) Lock() {
 func (m *Mutex) Unlock() { release.Store32(&m.held, 0) }
 
 // wait is Lock of a lock that was not free. Its holder is at work on another
-// core, or lost its own: then it must get one.
+// core, or lost its own, maybe to who waits: then it must get one.
 func (m *Mutex) wait() {
 	const (
 		spins  = 64
-		yields = 256
+		yields = 64
 	)
 	var since time.Time
-	for n := 0; !m.TryLock(); n++ {
+	for n := -spins; !m.TryLock(); n++ {
 		switch {
-		case n < spins:
+		case n < 0:
 			release.Pause()
-		case n == spins:
+		case n == 0:
 			since = time.Now()
 		case n < yields:
 			runtime.Gosched()
@@ -56,7 +59,17 @@ func (m *Mutex) wait() {
 			// holder works. A sleep would set it forward.
 			runtime.Gosched()
 		default:
-			time.Sleep(min(time.Duration(n-yields+1)*time.Microsecond, time.Millisecond))
+			runtime.Gosched()
+			nap(min(time.Duration(n-yields+1)*time.Microsecond, napMost))
 		}
 	}
+}
+
+const napMost = 100 * time.Microsecond
+
+// nap sleeps in the thread of the caller. To sleep in the scheduler takes longer, a
+// whole millisecond of its poller, and wakes another thread again and again until then.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
