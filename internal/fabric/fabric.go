@@ -65,6 +65,7 @@ type Fabric struct {
 	pairs  []*pair    // by process; nil for this one; made by Start
 	ticked time.Time
 	next   time.Duration // after that; 0: not before something is wanted
+	polled time.Time     // when lookInTime was last called
 	visits map[int]int   // by process: connections that it has dialed, in their greeting
 	refusals
 }
@@ -243,7 +244,9 @@ func (f *Fabric) run() {
 			return
 		}
 		f.mu.Lock()
-		if f.round(due); f.next > 0 {
+		if due && time.Since(f.polled) < f.next { // who polls is about to
+			f.due.Set(2 * f.next)
+		} else if f.round(due); f.next > 0 {
 			f.due.Set(f.next)
 		} else {
 			f.due.Unset()
@@ -259,6 +262,7 @@ func (f *Fabric) lookInTime(now time.Time) {
 		return
 	}
 	defer f.mu.Unlock()
+	f.polled = now
 	if f.ctx.Err() != nil || f.next == 0 || now.Sub(f.ticked) < f.next {
 		return
 	}
