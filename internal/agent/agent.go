@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/buddy"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/crew"
@@ -215,6 +216,22 @@ func (a *Agent) after(d time.Duration, f func()) {
 		})
 	})
 	a.timers[t] = true
+}
+
+// every has f run by the loop again and again, until it ends.
+func (a *Agent) every(period time.Duration, f func()) {
+	a.wg.Go(func() {
+		tick := alarm.NewTicker(period)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				a.post(f)
+			case <-a.done:
+				return
+			}
+		}
+	})
 }
 
 // run is the life of the job.

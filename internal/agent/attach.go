@@ -171,7 +171,7 @@ func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met 
 		}
 		stop()
 		c.SetDeadline(time.Time{})
-		line.Wait(silence)
+		defer line.Wait(silence)()
 		code, ended = v.follow(from, told, *first.Attached, silence)
 		c.Close()
 		return code, ended, true

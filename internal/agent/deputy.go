@@ -242,7 +242,7 @@ func (d *deputy) serve() {
 func (d *deputy) heed(l *line) {
 	l.conn.Missed = func() { d.office.ask(l) }
 	l.conn.Excuse = func() bool { return d.office.bears(l) }
-	l.conn.Wait(d.boot.Silence)
+	defer l.conn.Wait(d.boot.Silence)()
 	d.office.line.Store(l)
 	for {
 		m, err := l.to.Receive()

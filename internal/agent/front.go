@@ -84,7 +84,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 	defer a.spool.leave(f)
 	f.gone.Go(f.show)
 	f.gone.Go(f.beat)
-	conn.Wait(a.job.Silence)
+	defer conn.Wait(a.job.Silence)()
 	for {
 		m, err := f.from.Receive()
 		switch {

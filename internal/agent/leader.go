@@ -236,7 +236,7 @@ func (a *Agent) beginPolicy() {
 			}
 		}
 	}
-	a.after(policyTick, a.tickPolicy)
+	a.every(policyTick, a.tickPolicy)
 }
 
 // tickPolicy tells the policy that time has passed, and what was read meanwhile.
@@ -244,7 +244,6 @@ func (a *Agent) tickPolicy() {
 	if a.ending {
 		return
 	}
-	a.after(policyTick, a.tickPolicy)
 	a.policy.ticks++
 	if a.policy.ticks%int(readingEvery/policyTick) == 0 {
 		a.watchLinks(time.Now())

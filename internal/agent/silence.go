@@ -18,8 +18,7 @@ import (
 func (h *head) listen(r *remote, port control.Voter) (end func()) {
 	silence := h.a.job.Silence
 	if h.a.deputy != nil && r.host.index == h.a.own() {
-		r.ear.Wait(silence) // it is on this host
-		return func() {}
+		return r.ear.Wait(silence) // it is on this host
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var asking sync.WaitGroup
@@ -34,11 +33,12 @@ func (h *head) listen(r *remote, port control.Voter) (end func()) {
 		}
 	}
 	r.ear.Excuse = h.wasCutOff
-	r.ear.Wait(silence)
+	waited := r.ear.Wait(silence)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ears[r.ear] = r.host.index + 1
 	return func() {
+		waited()
 		stop()
 		asking.Wait()
 		h.mu.Lock()

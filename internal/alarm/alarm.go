@@ -15,7 +15,7 @@ import (
 
 // An Alarm goes off once each time that it is set. Any goroutine may set it; Close ends it.
 type Alarm struct {
-	C     <-chan time.Time // has the time of each time that it has gone off, unless one is there
+	C     <-chan time.Time // has the time of each time that it has gone off, unless one is there; nil after NewFunc
 	timer *time.Timer      // where time is virtual, or the process has no descriptors left; nil otherwise
 	file  *os.File
 	reads sync.WaitGroup
@@ -34,6 +34,16 @@ func New() *Alarm {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &Alarm{C: t.C, timer: t}
+}
+
+// NewFunc makes an Alarm, which is not set, that calls f, by one goroutine.
+func NewFunc(f func()) *Alarm {
+	if a := newAlarm(false, func(time.Time) { f() }); a != nil {
+		return a
+	}
+	t := time.AfterFunc(time.Hour, f)
+	t.Stop()
+	return &Alarm{timer: t}
 }
 
 // newAlarm makes one of the system's, which calls off; nil if there can be none. A shared one is for others than who makes it, too.

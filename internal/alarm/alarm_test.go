@@ -48,6 +48,24 @@ func isPutOff(t *testing.T) {
 	a.Close()
 }
 
+// One that calls a function calls it once for each time that it was set.
+func TestAnAlarmCalls(t *testing.T) {
+	calls := func(t *testing.T) {
+		const soon = 20 * time.Millisecond
+		called := make(chan time.Time, 10)
+		a := NewFunc(func() { called <- time.Now() })
+		for range 3 {
+			began := time.Now()
+			a.Set(soon)
+			require.GreaterOrEqual(t, (<-called).Sub(began), soon)
+		}
+		a.Close()
+		require.Empty(t, called)
+	}
+	calls(t)
+	synctest.Test(t, calls)
+}
+
 // Tickers of one period go off together, whenever they were made.
 func TestTickersGoOffTogether(t *testing.T) {
 	const period, late = 100 * time.Millisecond, 50 * time.Millisecond
@@ -71,6 +89,23 @@ func TestTickersGoOffTogether(t *testing.T) {
 	require.Empty(t, beats.of)
 }
 
+// It is known when they do.
+func TestUntil(t *testing.T) {
+	const period = 100 * time.Millisecond
+	tick := NewTicker(period)
+	defer tick.Stop()
+	<-tick.C
+	for range 3 {
+		began, d := time.Now(), Until(period)
+		require.LessOrEqual(t, d, period)
+		at := <-tick.C
+		for at.Before(began) {
+			at = <-tick.C
+		}
+		require.GreaterOrEqual(t, at.Sub(began), d, "they went off before")
+	}
+}
+
 // Where time is virtual so are its tickers.
 func TestTickersWhereTimeIsVirtual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,6 +114,7 @@ func TestTickersWhereTimeIsVirtual(t *testing.T) {
 		began := time.Now()
 		require.Equal(t, time.Hour, (<-tick.C).Sub(began))
 		tick.Reset(time.Minute)
+		require.Equal(t, time.Minute, Until(time.Minute))
 		require.Equal(t, time.Hour+time.Minute, (<-tick.C).Sub(began))
 	})
 }

@@ -103,10 +103,24 @@ func (b *beat) leave(t *Ticker) {
 	}
 }
 
+// Until is how long it is until Tickers of a period go off: for what need not wake its process at another time.
+func Until(period time.Duration) time.Duration {
+	if virtual() {
+		return period
+	}
+	now, next := clock(period)
+	return time.Duration(next - now)
+}
+
+// clock is the host's clock and the next multiple of a period, in ns.
+func clock(period time.Duration) (now, next int64) {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano(), (t.Nano()/int64(period) + 1) * int64(period)
+}
+
 // every has a go off at all multiples of a period of the host's clock.
 func (a *Alarm) every(period time.Duration) {
-	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	next := (now.Nano()/int64(period) + 1) * int64(period)
+	_, next := clock(period)
 	a.set(unix.TFD_TIMER_ABSTIME, unix.ItimerSpec{Value: unix.NsecToTimespec(next), Interval: unix.NsecToTimespec(int64(period))})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/witness"
 )
@@ -32,7 +33,19 @@ const idle = 100 * time.Millisecond
 func (k *Keeper) testify(page *witness.Page) {
 	w := &testimony{k: k, page: page, files: map[string]*deed{}}
 	defer w.end()
-	for page.Sleep(idle) {
+	k.wg.Go(func() {
+		tick := alarm.NewTicker(idle)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				page.Wake()
+			case <-k.ctx.Done():
+				return
+			}
+		}
+	})
+	for page.Sleep() {
 		k.mu.Lock()
 		to, gaveUp := k.chosen, k.gaveUp
 		k.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/socket"
 )
@@ -46,13 +47,16 @@ type Conn struct {
 
 	silence time.Duration // zero: for ever
 	crawl   crawl
+	late    *alarm.Alarm // ends a read that waits
 }
 
-// Wait sets for how long nothing may come. Before that Read waits for ever.
-func (c *Conn) Wait(silence time.Duration) {
+// Wait sets for how long nothing may come. Before that Read waits for ever. Who reads calls end once no more is read.
+func (c *Conn) Wait(silence time.Duration) (end func()) {
 	c.silence = silence
 	c.At.Set(time.Now())
 	socket.Outwait(c.NetConn(), max(silence, control.AlivePatient))
+	c.late = alarm.NewFunc(func() { c.SetReadDeadline(time.Unix(1, 0)) })
+	return c.late.Close
 }
 
 // Heard is how long ago something came.
@@ -102,8 +106,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 // hear reads until nothing has come in so many waits, which is os.ErrDeadlineExceeded.
 func (c *Conn) hear(b []byte, waits int) (n int, err error) {
 	for range waits {
-		c.SetReadDeadline(time.Now().Add(c.silence / Waits))
-		n, err = c.Conn.Read(b)
+		n, err = c.readFor(b, c.silence/Waits)
 		if n > 0 {
 			c.At.Set(time.Now())
 		}
@@ -118,4 +121,17 @@ func (c *Conn) hear(b []byte, waits int) (n int, err error) {
 		}
 	}
 	return n, err
+}
+
+// readFor reads until nothing has come for so long. Its deadline is an alarm: of Go's own each wakes threads when it
+// would have been over, also where something has come.
+func (c *Conn) readFor(b []byte, wait time.Duration) (n int, err error) {
+	for over := time.Now().Add(wait); ; {
+		c.SetReadDeadline(time.Time{}) // first: the alarm may go off at once
+		c.late.Set(time.Until(over))
+		n, err = c.Conn.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(over) {
+			return n, err
+		} // else it went off for the last read
+	}
 }

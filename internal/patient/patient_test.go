@@ -58,7 +58,7 @@ func TestSilence(t *testing.T) {
 				missed := 0
 				p.Missed = func() { missed++ }
 				p.Elsewhere = new(Moment)
-				p.Wait(silence)
+				defer p.Wait(silence)()
 				if c.crawls > 0 {
 					p.crawl.until.Set(begun.Add(c.crawls))
 				}

@@ -33,12 +33,16 @@ type pathReport struct {
 	courses map[int]*course
 	last    time.Time // when it was looked
 	told    time.Time // and when a reading was made of that
+	next    time.Time // when one is to be made
+	polled  time.Time // when lookInTime was last called
 }
 
 // reportPaths sends readings of the paths to other hosts, until the job ends.
 func (p *Process) reportPaths() {
-	r := &pathReport{p: p, due: alarm.New(), courses: map[int]*course{}, last: time.Now(), told: time.Now()}
+	r := &pathReport{p: p, due: alarm.New(), courses: map[int]*course{}}
 	defer r.due.Close()
+	r.last = time.Now()
+	r.reported(r.last)
 	r.due.Set(path.Look)
 	p.engine.LookWhilePolling(r.lookInTime)
 	for {
@@ -59,10 +63,21 @@ func (r *pathReport) lookInTime(now time.Time) {
 		return
 	}
 	defer r.mu.Unlock()
-	if now.Sub(r.last) >= path.Look && now.Sub(r.told) < r.p.options.Paths {
+	r.polled = now
+	if now.Sub(r.last) >= path.Look && now.Before(r.next) {
 		r.see(now)
-		r.due.Set(min(2*path.Look, r.told.Add(r.p.options.Paths).Sub(now)))
+		r.due.Set(min(2*path.Look, r.next.Sub(now)))
 	}
+}
+
+// reported notes that a reading is made. The next is made when others of the host wake, too: the agent, and other processes. mu is held.
+func (r *pathReport) reported(now time.Time) {
+	r.told = now
+	d := alarm.Until(r.p.options.Paths)
+	if d < r.p.options.Paths/2 {
+		d += r.p.options.Paths
+	}
+	r.next = now.Add(d)
 }
 
 // see looks at all paths. mu is held.
@@ -83,15 +98,22 @@ func (r *pathReport) look() (told control.Paths) {
 	defer r.mu.Unlock()
 	now := time.Now() // who polls may have looked since the alarm went off
 	r.see(now)
+	told.Over = now.Sub(r.told)
+	due := !now.Before(r.next)
+	if due {
+		r.reported(now)
+	}
 	pace := path.Look
-	if len(r.p.engine.Local()) == 0 {
-		pace = r.p.options.Paths
+	if now.Sub(r.polled) < path.Look { // who polls looks before
+		pace *= 2
+	}
+	if pace = min(pace, r.next.Sub(now)); len(r.p.engine.Local()) == 0 {
+		pace = r.next.Sub(now)
 	}
 	r.due.Set(pace)
-	if told.Over = now.Sub(r.told); told.Over < r.p.options.Paths-path.Look/2 { // it is not looked at exact times
+	if !due {
 		return told
 	}
-	r.told = now
 	for _, l := range r.p.fabric.Links() {
 		if r.courses[l.Process] == nil {
 			r.courses[l.Process] = &course{}

@@ -135,10 +135,9 @@ func (p *Page) Wake() {
 	}
 }
 
-// Sleep waits for Wake, or so long. False after Close.
-func (p *Page) Sleep(most time.Duration) bool {
+// Sleep waits for Wake. False after Close.
+func (p *Page) Sleep() bool {
 	p.word(asleepWord).Store(1)
-	p.bell.SetReadDeadline(time.Now().Add(most))
 	var buf [64]byte
 	_, err := p.bell.Read(buf[:])
 	p.word(asleepWord).Store(0)

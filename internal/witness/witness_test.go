@@ -36,7 +36,7 @@ func TestPageIsShared(t *testing.T) {
 func TestPageWakes(t *testing.T) {
 	agent, process := pages(t)
 	woken := make(chan bool)
-	go func() { woken <- agent.Sleep(time.Hour) }()
+	go func() { woken <- agent.Sleep() }()
 	for done := false; !done; {
 		process.Wake() // nothing, until the agent sleeps
 		select {
@@ -46,7 +46,7 @@ func TestPageWakes(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	go func() { woken <- agent.Sleep(time.Hour) }()
+	go func() { woken <- agent.Sleep() }()
 	require.NoError(t, agent.Close())
 	require.False(t, <-woken)
 }
