@@ -4,6 +4,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/socket"
 	"github.com/mpiv/mpiv/sensors/path"
@@ -31,7 +32,7 @@ func (k *Keeper) watch(h *haul) (end func()) {
 	k.look(h)
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(path.Look)
+		tick := alarm.NewTicker(path.Look)
 		defer tick.Stop()
 		for {
 			select {

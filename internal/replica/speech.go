@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/mpiv/mpiv/internal/alarm"
 	"github.com/mpiv/mpiv/internal/patient"
 )
 
@@ -43,7 +44,7 @@ func (s *speech) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *ra
 		return s.NetworkTransport.AppendEntries(id, to, args, resp)
 	}
 	begun := time.Now()
-	tick := time.NewTicker(s.silence / 20)
+	tick := alarm.NewTicker(s.silence / 20)
 	defer tick.Stop()
 	for {
 		ear := s.ear(agent)
