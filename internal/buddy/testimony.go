@@ -39,7 +39,7 @@ func (k *Keeper) testify(page *witness.Page) {
 		for {
 			select {
 			case <-tick.C:
-				page.Wake()
+				page.Ring()
 			case <-k.ctx.Done():
 				return
 			}

@@ -3,6 +3,7 @@ package buddy
 import (
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -127,6 +128,29 @@ func TestNothingIsChosen(t *testing.T) {
 	a.choose(t, d, 1, 10)
 	a.witnessed(t)
 	require.Empty(t, b.told, "it is told once")
+}
+
+// A process that was killed in the midst of Wake, when it had not rung yet, does not keep the agent asleep.
+func TestWhoDiesWakingKeepsNobodyAsleep(t *testing.T) {
+	n := neighbours(t, 2)
+	a, b := n[0], n[1]
+	d := a.file(t, 0, 1)
+	a.meet(b.asBuddy())
+	a.witnessed(t)
+	f, err := os.OpenFile(filepath.Join(a.dir, "witness"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	const asleepAt = 256
+	word := make([]byte, 8)
+	require.Eventually(t, func() bool {
+		_, err := f.ReadAt(word, asleepAt)
+		require.NoError(t, err)
+		return word[0] == 1
+	}, 20*time.Second, time.Millisecond, "it does not fall asleep")
+	_, err = f.WriteAt(make([]byte, 8), asleepAt)
+	require.NoError(t, err)
+	a.choose(t, d, 0, 10)
+	a.witnessed(t)
 }
 
 func TestChoicesAreWitnessed(t *testing.T) {

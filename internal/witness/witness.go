@@ -135,7 +135,10 @@ func (p *Page) Wake() {
 	}
 }
 
-// Sleep waits for Wake. False after Close.
+// Ring ends the agent's Sleep though a process was stopped, or killed, in the midst of Wake: then no other Wake does. For the agent.
+func (p *Page) Ring() { p.bell.Write([]byte{1}) }
+
+// Sleep waits for Wake or Ring. False after Close.
 func (p *Page) Sleep() bool {
 	p.word(asleepWord).Store(1)
 	var buf [64]byte
