@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -126,11 +127,14 @@ type upward struct {
 	window *window
 }
 
+// Write sends whole lines, whatever has room just then: where a piece ends, another process's line may come.
 func (u upward) Write(p []byte) (int, error) {
-	const piece = 64 << 10
 	for sent := 0; sent < len(p); {
-		n := u.window.take(min(len(p)-sent, piece))
-		if n == 0 {
+		n := min(len(p)-sent, pieceBytes)
+		if lines := bytes.LastIndexByte(p[sent:sent+n], '\n') + 1; lines > 0 {
+			n = lines
+		}
+		if !u.window.takeAll(n) {
 			return sent, syscall.EPIPE
 		}
 		u.d.say(control.FromAgent{Output: &control.Output{Process: u.of.process, Stderr: u.of.stderr, Data: p[sent : sent+n]}})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpiv/mpiv/internal/control"
 )
 
 // feed runs a pump for each of streams, writes what say says to them, and
@@ -291,4 +293,33 @@ func TestNamesOfProcesses(t *testing.T) {
 	a := &Agent{processes: []*process{gone, one, gone, spare}}
 	require.Equal(t, "rank 3 and a spare process", a.namesOf(&host{processes: []int{0, 1, 2, 3}}), "those that have ended are not lost with a host")
 	require.Empty(t, a.namesOf(&host{processes: []int{0}}))
+}
+
+// What goes to another host is cut at the ends of lines, wherever the window is full: lines of others come in between.
+func TestOutputGoesToTheHeadByLines(t *testing.T) {
+	d := &deputy{books: newBooks()}
+	d.books.outlive = true // it keeps what it sends
+	of := stdio{process: 1}
+	u := upward{d, of, newWindow()}
+	text := strings.Repeat("a line of 19 bytes\n", 2*control.OutputWindow/19)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := u.Write([]byte(text))
+		wrote <- err
+	}()
+	for done := false; !done; {
+		select {
+		case err := <-wrote:
+			require.NoError(t, err)
+			done = true
+		default:
+			u.window.give(1000, false)
+		}
+	}
+	var got strings.Builder
+	for _, m := range d.books.untaken[of] {
+		require.Equal(t, byte('\n'), m.Data[len(m.Data)-1], "a piece ends within a line")
+		got.Write(m.Data)
+	}
+	require.Equal(t, text, got.String())
 }

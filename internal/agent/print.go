@@ -141,6 +141,21 @@ func (w *window) take(n int) int {
 	return n
 }
 
+// takeAll waits until all of n bytes have room, which are no more than the window; false if nobody takes
+// them any more.
+func (w *window) takeAll(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.free < n && !w.broken {
+		w.room.Wait()
+	}
+	if w.broken {
+		return false
+	}
+	w.free -= n
+	return true
+}
+
 // give says that n bytes were taken, and whether any more will be.
 func (w *window) give(n int, broken bool) {
 	w.mu.Lock()
