@@ -39,6 +39,7 @@ type Viewer struct {
 
 	name    string
 	watches bool // another brings the input
+	met     bool // a head has had it show the job
 
 	line atomic.Pointer[control.Conn[control.FromFront]] // to the head; nil: there is none
 
@@ -161,7 +162,7 @@ func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met 
 		from, told := control.NewConn[control.FromFront](line), control.NewConn[control.ToFront](line)
 		c.SetDeadline(time.Now().Add(door.ShakeTime))
 		var first control.ToFront
-		err := from.Send(control.FromFront{Attach: &control.Attach{Viewer: v.name, Types: v.Stdin != nil && !v.watches}})
+		err := from.Send(control.FromFront{Attach: &control.Attach{Viewer: v.name, Types: v.Stdin != nil && !v.watches, Again: v.met}})
 		if err == nil {
 			first, err = told.Receive()
 		}
@@ -170,6 +171,7 @@ func (v *Viewer) session(silence, patience time.Duration) (code int, ended, met 
 			continue
 		}
 		stop()
+		v.met = true
 		c.SetDeadline(time.Time{})
 		defer line.Wait(silence)()
 		code, ended = v.follow(from, told, *first.Attached, silence)
@@ -264,6 +266,8 @@ func (v *Viewer) follow(from *control.Conn[control.FromFront], told *control.Con
 				return 1, true
 			}
 			from.Send(control.FromFront{Shown: &control.Shown{N: 1}})
+		case m.Hole != nil:
+			v.show(control.Text{Stderr: true, Data: []byte("mpivrun: this was cut off from the agent that leads: what the job printed meanwhile was shown elsewhere, and some of it not here\n")})
 		case m.Voters != nil:
 			v.look(m.Voters.Voters)
 		case m.Taken != nil:

@@ -20,6 +20,7 @@ import (
 type front struct {
 	a      *Agent
 	viewer string // see control.Attach
+	again  bool   // the same
 	conn   *patient.Conn
 	from   *control.Conn[control.FromFront]
 	to     *control.Conn[control.ToFront]
@@ -69,7 +70,7 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 		return
 	}
 	a, types := h.a, first.Attach.Types
-	f.viewer = first.Attach.Viewer
+	f.viewer, f.again = first.Attach.Viewer, first.Attach.Again
 	attached := make(chan bool, 1)
 	a.post(func() { a.attach(f, types, attached) })
 	defer a.post(func() { a.parted(f) })
@@ -80,7 +81,9 @@ func (h *head) enterFront(c *tls.Conn, _ identity.Name) {
 			return
 		}
 	}
-	a.spool.join(f)
+	if missed := a.spool.join(f); missed {
+		f.to.Send(control.ToFront{Hole: &control.Hole{}})
+	}
 	defer a.spool.leave(f)
 	f.gone.Go(f.show)
 	f.gone.Go(f.beat)

@@ -23,7 +23,7 @@ type spool struct {
 	gone       int            // texts that are no more: the number of the first that is, counted from 0
 	older      []control.Text // the last of those, for a moment: who comes back then may not have shown them
 	olderBytes int            // of them
-	parted     map[string]int // by viewer that went in that moment: the number of the text that it shows next
+	parted     map[string]int // by viewer that went: the number of the text that it shows next
 	fronts     map[*front]*shows
 	until      time.Time   // when nobody need be waited for who shows them
 	anew       time.Time   // until then a viewer that was not here may have shown what is older
@@ -160,7 +160,6 @@ func (s *spool) trimLocked() {
 		}
 	}
 	s.older, s.olderBytes = nil, 0
-	clear(s.parted)
 }
 
 // forgetLocked forgets the first text.
@@ -172,8 +171,8 @@ func (s *spool) forgetLocked() {
 }
 
 // join has f show what there is, in place of the same viewer if it shows it already. One that was here a moment ago, or
-// with the head before, goes on with what others have shown meanwhile.
-func (s *spool) join(f *front) {
+// with the head before, goes on with what others have shown meanwhile. Missed: one that comes again later does not have all of that.
+func (s *spool) join(f *front) (missed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g := range s.fronts {
@@ -185,11 +184,16 @@ func (s *spool) join(f *front) {
 	oldest, from := s.gone-len(s.older), s.gone
 	if n, here := s.parted[f.viewer]; here {
 		from = max(n, oldest)
-	} else if time.Now().Before(s.anew) {
-		from = oldest
+		missed = n < from
+	} else {
+		if time.Now().Before(s.anew) {
+			from = oldest
+		}
+		missed = f.again && from > 0
 	}
 	s.fronts[f] = &shows{from, from}
 	s.room.Broadcast()
+	return missed
 }
 
 // leave has f show nothing any more.
@@ -206,9 +210,20 @@ func (s *spool) leave(f *front) {
 // partLocked notes that f has gone, and may come back in a moment.
 func (s *spool) partLocked(f *front) {
 	s.parted[f.viewer] = s.fronts[f].shows
+	for v, n := range s.parted { // of those who have gone for good
+		if len(s.parted) <= partedMost {
+			break
+		}
+		if n < s.gone {
+			delete(s.parted, v)
+		}
+	}
 	delete(s.fronts, f)
 	s.expectLocked()
 }
+
+// partedMost is of how many viewers that went it is known how far they were; of others it is taken that they have missed something.
+const partedMost = 64
 
 // who is those that show what there is.
 func (s *spool) who() []*front {

@@ -165,6 +165,50 @@ func TestSpoolForOneThatComesBack(t *testing.T) {
 	}
 }
 
+// A viewer that comes again when what others have shown meanwhile is no more is told so: to this head, or to the next. One that
+// has missed nothing, or has come for the first time, is not.
+func TestSpoolForOneThatHasMissedSome(t *testing.T) {
+	for name, tt := range map[string]struct{ before, meanwhile, again, want bool }{
+		"others have shown some":              {true, true, true, true},
+		"nothing came":                        {true, false, true, false},
+		"others have, since this head leads":  {false, true, true, true},
+		"nothing came, since this head leads": {false, false, true, false},
+		"it was not here":                     {false, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSpool()
+				s.expect()
+				time.Sleep(2 * frontTime)
+				f, g := someFront(), someFront()
+				f.viewer, g.viewer = "f", "g"
+				show := func(fs ...*front) {
+					go s.add(control.Text{Data: []byte("text")})
+					synctest.Wait()
+					for _, f := range fs {
+						s.next(f)
+						s.shown(f, 1)
+					}
+				}
+				require.False(t, s.join(g))
+				if tt.before {
+					require.False(t, s.join(f))
+					show(f, g)
+					s.leave(f)
+				}
+				if tt.meanwhile {
+					show(g)
+				}
+				time.Sleep(2 * frontTime)
+				f = someFront()
+				f.viewer, f.again = "f", tt.again
+				require.Equal(t, tt.want, s.join(f))
+				s.close()
+			})
+		})
+	}
+}
+
 // Where more was written than is kept before it came back, it is shown nothing twice.
 func TestSpoolForOneThatComesBackTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

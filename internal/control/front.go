@@ -18,6 +18,7 @@ type FromFront struct {
 type ToFront struct {
 	Attached *Attached `json:",omitempty"` // the first
 	Text     *Text     `json:",omitempty"`
+	Hole     *Hole     `json:",omitempty"`
 	Taken    *Taken    `json:",omitempty"` // Bytes of its Input, or that nobody reads it
 	Heeded   *Heeded   `json:",omitempty"`
 	Voters   *Voters   `json:",omitempty"` // where to look for the next head
@@ -29,6 +30,7 @@ type ToFront struct {
 type Attach struct {
 	Viewer string // unlike that of any other; who comes again is the same
 	Types  bool   // it would bring input, or has brought some
+	Again  bool   // it has shown some of the job before
 }
 
 // Attached: here it is.
@@ -58,6 +60,9 @@ type Text struct {
 	End     int64 `json:",omitempty"` // of the output of Process, in bytes. 0: it is the head's own
 	Data    []byte
 }
+
+// Hole: some of what comes before the next Text was shown by others alone.
+type Hole struct{}
 
 // Shown gives back room for so many Texts.
 type Shown struct{ N int }
