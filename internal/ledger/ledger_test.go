@@ -44,6 +44,17 @@ func TestRanksComeAndGo(t *testing.T) {
 	require.Equal(t, []uint32{1}, s.Lives(1))
 	require.Equal(t, []uint32{1, 4}, s.Lives(2))
 	require.True(t, s.Processes[2].Gone && s.Processes[4].Gone)
+	require.True(t, s.Started && s.Copied)
+}
+
+// Of several ranks in a process the others stay when one moves; and of a host that the job began with and that is
+// lost, they are still to go on elsewhere.
+func TestRanksThatShareAProcess(t *testing.T) {
+	j := Entry{Job: &Job{Name: "j", Hosts: []string{"a", "b"}, Processes: []Added{{Host: 0, Ranks: []int{0, 1, 2}}, {Host: 1}}}}
+	s := stateOf(t, j, Entry{Moving: &Moving{Rank: 1, From: 0, To: 1, Epoch: 2}}, Entry{Came: &Came{Epoch: 2}}, Entry{HostLost: &HostLost{Host: 0}})
+	require.Equal(t, []int{0, 2}, s.Processes[0].Ranks)
+	require.Equal(t, []int{1}, s.Processes[1].Ranks)
+	require.False(t, s.Processes[0].Gone)
 }
 
 // A host that is being drained is drained by the next head, too, if it was cordoned meanwhile.
@@ -52,6 +63,7 @@ func TestACordonEndsNoDrain(t *testing.T) {
 	require.Equal(t, []Order{{"drain", "a"}}, stateOf(t, job(), order("drain"), order("cordon")).Orders)
 	require.Equal(t, []Order{{"drain", "a"}}, stateOf(t, job(), order("cordon"), order("drain")).Orders)
 	require.Equal(t, []Order{{"cordon", "a"}}, stateOf(t, job(), order("drain"), order("uncordon"), order("cordon")).Orders)
+	require.Empty(t, stateOf(t, job(), order("cordon"), order("uncordon")).Orders)
 }
 
 func TestHostsAreAdded(t *testing.T) {
@@ -97,6 +109,18 @@ func TestWhatWaitsKeepsItsOrder(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "d"}, did)
 }
 
+// What is agreed on stays so, and what waited for it is done once, also if that makes more be agreed on.
+func TestWhatWaitedIsDoneOnce(t *testing.T) {
+	p := NewPen(stateOf(t, job()))
+	first, second := p.Again(), p.Again()
+	did := 0
+	p.Then(func() { did++; p.Agreed(second) })
+	p.Agreed(second)
+	require.Equal(t, 1, did)
+	p.Agreed(first)
+	require.False(t, p.Waits())
+}
+
 func TestWhatCannotFollowIsRefused(t *testing.T) {
 	moving := Entry{Moving: &Moving{Rank: 0, From: 0, To: 3, Epoch: 2}}
 	for _, c := range []struct {
@@ -120,6 +144,7 @@ func TestWhatCannotFollowIsRefused(t *testing.T) {
 		{"a rank is left behind", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{0}}}, "rank 0 of process 0 is left behind"},
 		{"one of several is left behind", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{0, 1}, Ranks: []Revived{{Rank: 0, Process: 3}}}}, "rank 1 of process 1 is left behind"},
 		{"a process that is lost takes a rank", nil, Entry{Recovered: &Recovered{Epoch: 2, Lost: []int{1, 3}, Ranks: []Revived{{Rank: 1, Process: 3}}}}, "process 3 takes no rank"},
+		{"a process that is added with ranks", nil, Entry{Added: &Added{Host: 0, Ranks: []int{0}}}, "has no ranks"},
 		{"a condemned process takes a rank", []Entry{{Condemned: &Condemned{Process: 3}}}, moving, "process 3 takes no rank"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
