@@ -5,12 +5,17 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/control"
+	"github.com/mpiv/mpiv/internal/events"
 	"github.com/mpiv/mpiv/internal/exit"
 )
 
@@ -76,12 +81,15 @@ func TestWhatIsAddedRuns(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	early.Input, early.CloseInput = r, true
+	blank := filepath.Join(c.dir, control.BlankFile(2))
+	require.NoError(t, os.WriteFile(blank, nil, 0o600))
 	require.NoError(t, c.Add(early))
 	require.NoError(t, c.Start(Job{}))
 	require.Equal(t, []string{"2 forked"}, d.next(1))
 	w.Write([]byte("bird\n"))
 	require.Equal(t, []string{"2 exited: 3, signal -1", "2 drained"}, d.next(2))
 	require.Equal(t, "early bird 2\n", string(earlyOut.text))
+	require.NoFileExists(t, blank, "what a spare process has ready takes memory")
 	_, err = w.Write([]byte("nobody reads"))
 	require.ErrorIs(t, err, syscall.EPIPE, "the crew has closed what it was given to close")
 
@@ -150,10 +158,82 @@ func TestCloseWaitsForAll(t *testing.T) {
 	c, err := New(t.TempDir(), newDiary())
 	require.NoError(t, err)
 	p, _ := shell(t, 0, "")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer w.Close()
+	p.Input, p.CloseInput = r, true
 	require.NoError(t, c.Add(p))
 	over := false
 	c.Go(func(stopping <-chan struct{}) { <-stopping; over = true })
 	c.Close()
 	c.Close()
 	require.True(t, over)
+	_, err = w.Write([]byte("nobody reads"))
+	require.ErrorIs(t, err, syscall.EPIPE)
+}
+
+// All threads of a starter end with it, those too that wait for work.
+func TestStartersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStarter(3)
+		synctest.Wait()
+		s.close()
+	})
+}
+
+// asleep is a process in a group of its own.
+func asleep(t *testing.T) *exec.Cmd {
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	return cmd
+}
+
+// endedBy is the signal that has ended cmd: SIGTERM, unless it was killed before.
+func endedBy(cmd *exec.Cmd) syscall.Signal {
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+	return cmd.ProcessState.Sys().(syscall.WaitStatus).Signal()
+}
+
+// Once a process has been reaped, its number is another's.
+func TestWhoWasReapedIsNotKilled(t *testing.T) {
+	for _, reaped := range []bool{false, true} {
+		cmd := asleep(t)
+		m := &child{proc: cmd.Process, reaped: reaped}
+		m.kill(syscall.SIGKILL)
+		require.Equal(t, reaped, endedBy(cmd) == syscall.SIGTERM)
+	}
+}
+
+// So a guard kills who is left, and not who it was told has ended.
+func TestAGuardKillsWhoIsLeft(t *testing.T) {
+	left, ended := asleep(t), asleep(t)
+	GuardLife(strings.NewReader(fmt.Sprintf("+%d\n+%d\n-%d\n", left.Process.Pid, ended.Process.Pid, ended.Process.Pid)))
+	require.Equal(t, syscall.SIGKILL, endedBy(left))
+	require.Equal(t, syscall.SIGTERM, endedBy(ended))
+}
+
+// Of who has ended its connection nothing is awaited any more, a reading as little as a word of who takes no time.
+func TestWhoHasPartedIsNotWaitedFor(t *testing.T) {
+	d := newDiary()
+	c, err := New(t.TempDir(), d)
+	require.NoError(t, err)
+	defer c.Close()
+	p, _ := shell(t, 1, "exec sleep 60")
+	require.NoError(t, c.Add(p))
+	require.NoError(t, c.Start(Job{}))
+	defer c.Kill(1, syscall.SIGKILL)
+	require.Equal(t, []string{"1 forked"}, d.next(1))
+	conn, err := net.Dial("unix", c.socket())
+	require.NoError(t, err)
+	cc := control.NewConn[control.Message](conn)
+	require.NoError(t, cc.Send(control.Message{Hello: &control.Hello{Process: 1, Version: control.Version}}))
+	require.Equal(t, []string{"1 said: true"}, d.next(1))
+	require.True(t, c.Send(control.Message{Start: &control.Start{}}, 1))
+	require.True(t, c.child(1).begun())
+	conn.Close()
+	require.Equal(t, []string{"1 said: false"}, d.next(1))
+	require.False(t, c.child(1).begun())
+	require.Equal(t, map[int]*events.Reading{1: nil}, c.Scrape(t.Context()))
 }

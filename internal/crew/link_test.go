@@ -34,3 +34,13 @@ func TestALinkKeepsWhatMustBeKnown(t *testing.T) {
 	require.Equal(t, places, told)
 	require.True(t, l.send(control.Message{Ping: &control.Ping{}}), "it reads again")
 }
+
+// None of that is told again.
+func TestWhatMustBeKnown(t *testing.T) {
+	for _, m := range []control.Message{
+		{Start: &control.Start{}}, {Meet: &control.Meet{}}, {Place: &control.Place{}}, {Adopt: &control.Adopt{}},
+		{Depart: &control.Depart{}}, {Covered: &control.Covered{}}, {Dead: &control.Dead{}},
+	} {
+		require.True(t, mustKnow(m), "%+v", m)
+	}
+}
