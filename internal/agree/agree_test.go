@@ -331,6 +331,38 @@ func TestLeaderCrashesAtEveryMessage(t *testing.T) {
 	}
 }
 
+// Who crashes while contributions are gathered is among those that are agreed to have, though nobody knew when it began.
+func TestACrashWhileContributionsAreGathered(t *testing.T) {
+	own := func(r int) Value {
+		return Value{Flag: ^uint64(0), Floor: uint32(r), Failed: NewSet(3), Acked: NewSet(3)}
+	}
+	leader, outs := New(0, 3, own(0))
+	require.Empty(t, outs)
+	require.Empty(t, leader.Crashed(2))
+	_, outs = New(1, 3, own(1))
+	outs = leader.Receive(1, outs[0].Message)
+	require.Len(t, outs, 1)
+	require.Equal(t, Propose, outs[0].Kind)
+	require.True(t, outs[0].Value.Failed.Has(2))
+}
+
+// A decision of a leader that gives up and crashes before anybody hears of it stays: who has accepted it leads, and
+// changes nothing of it, though it knows of a crash more.
+func TestWhatWasAcceptedIsNotChanged(t *testing.T) {
+	own := Value{Flag: ^uint64(0), Failed: NewSet(2), Acked: NewSet(2)}
+	first, _ := New(0, 2, own)
+	second, outs := New(1, 2, own)
+	outs = second.Receive(0, first.Receive(1, outs[0].Message)[0].Message)
+	first.Receive(1, outs[0].Message) // it has accepted
+	first.Quit()
+	decided, over := first.Result()
+	require.True(t, over)
+	second.Crashed(0)
+	again, over := second.Result()
+	require.True(t, over)
+	require.Equal(t, decided, again)
+}
+
 func TestParseRefuses(t *testing.T) {
 	good := Message{Kind: Propose, Value: Value{Failed: NewSet(3), Acked: NewSet(3), Quit: NewSet(3)}}.Append(nil, 1)
 	_, _, err := Parse(good, 3)
