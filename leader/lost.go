@@ -238,7 +238,14 @@ func (m *Machine) recoverRank(r topology.Rank, info *rankInfo) (rec *Record, hop
 	to, why, ok := Choose(m.candidates(r), true)
 	copied := ""
 	if ok {
-		if copied, ok = m.copyOf(r, to.Host, ""); !ok {
+		avoid := ""
+		if info.lives { // its host is to be left, and is not asked for a copy if another has one
+			avoid = m.at(r).Host
+		}
+		if copied, ok = m.copyOf(r, to.Host, avoid); !ok {
+			copied, ok = m.copyOf(r, to.Host, "")
+		}
+		if !ok {
 			why = "no host is left that has its snapshot"
 		}
 	}

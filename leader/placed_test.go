@@ -149,3 +149,38 @@ func TestARecoveryThatIsUndoneEnds(t *testing.T) {
 		require.Less(t, now.Sub(start), time.Hour)
 	}
 }
+
+// State does not leave a host that is to blame if another has it. With it alone a process is not given up, nor with a rank that
+// may not move now.
+func TestWhatIsGivenUpIsElsewhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		copies []string
+		moved  time.Time // of the other rank
+		want   []string
+	}{
+		"another has it":              {copies: []string{"X", "Y"}, want: []string{"from the copy on Y", "from the copy on Y"}},
+		"nobody else has it":          {copies: []string{"X"}, want: []string{"move rank 0", "move rank 1"}},
+		"the other has moved lately":  {copies: []string{"Y"}, moved: start, want: []string{"move rank 0"}},
+		"the other has moved earlier": {copies: []string{"Y"}, moved: start.Add(-coolDown), want: []string{"from the copy on Y", "from the copy on Y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := topology.Place{Host: "X"}
+			m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, x, {Host: "Y"}}))
+			for _, h := range []string{"X", "Y", "Z"} {
+				m.Step(start, HostJoined{Host: h, Trusted: true})
+			}
+			for r := range topology.Rank(2) {
+				m.Step(start, ProcessReady{topology.Place{Host: "Z", Slot: int(r)}})
+				m.Step(start, Traffic{r, []Flow{{To: 2, Rate: 1e6}}})
+				m.Step(start, StateSize{Rank: r, Bytes: 1e6, Copies: c.copies, Taken: start})
+			}
+			m.ranks[1].moved = c.moved
+			m.Step(start, HostReading{Host: "X", Cores: 2, Others: 2, Pressure: 0.9})
+			plans := plansOf(m.Step(start.Add(time.Second), Tick{}))
+			require.Len(t, plans, len(c.want))
+			for i, p := range plans {
+				require.Contains(t, p.What, c.want[i])
+			}
+		})
+	}
+}
