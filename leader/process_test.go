@@ -2,6 +2,7 @@ package leader
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,14 +120,100 @@ func TestARescueThatIsRefusedLeavesTheRankAlive(t *testing.T) {
 		require.Len(t, plans, 1, "%v", acts)
 		require.Equal(t, VerbAgain, plans[0].Act.Verb)
 	})
-	t.Run("its process is lost meanwhile", func(t *testing.T) {
+	for what, lost := range map[string]Input{"process": ProcessLost{Place: x, Why: Killed}, "host": HostLost{"X"}} {
+		t.Run("its "+what+" is lost meanwhile", func(t *testing.T) {
+			m, do := begin()
+			now := start.Add(refusedAt)
+			m.Step(now, lost)
+			m.Step(now, PlanEnded{ID: do.Plan.ID, Outcome: refused})
+			require.NotNil(t, m.ranks[0].dead)
+			require.Len(t, plansOf(m.Step(now.Add(tryAgain), Tick{})), 1)
+		})
+	}
+	t.Run("it is carried out", func(t *testing.T) {
 		m, do := begin()
-		now := start.Add(refusedAt)
-		m.Step(now, ProcessLost{Place: x, Why: Killed})
-		m.Step(now, PlanEnded{ID: do.Plan.ID, Outcome: refused})
-		require.NotNil(t, m.ranks[0].dead)
-		require.Len(t, plansOf(m.Step(now.Add(tryAgain), Tick{})), 1)
+		m.Step(start.Add(refusedAt), PlanEnded{ID: do.Plan.ID, Outcome: adapt.Outcome{End: adapt.Finished}})
+		require.Equal(t, "Y", m.at(0).Host)
+		require.Contains(t, m.held(0), "it moved less than", "it does not go from host to host")
 	})
+}
+
+// What was on a host that is lost is not there when one of that name joins: no copy, and no drain. Nobody leaves it for a cut.
+func TestAHostThatIsLostHasNothing(t *testing.T) {
+	m := New(Config{Level: Crashes}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
+	for _, h := range []string{"X", "Y"} {
+		m.Step(start, HostJoined{Host: h, Trusted: true})
+	}
+	m.Step(start, StateSize{Rank: 0, Copies: []string{"X"}, Taken: start})
+	m.Step(start, Drain{Host: "X", Accepted: true})
+	m.Step(start, HostLost{"X"})
+	m.Step(start, Unreached{Pairs: [][2]string{{"X", "Y"}}})
+	require.False(t, m.Cordoned("X"))
+	m.Step(start, HostJoined{Host: "X", Trusted: true})
+	require.False(t, m.Cordoned("X"))
+	_, there := m.copyOf(0, "Y", "")
+	require.False(t, there)
+}
+
+// Of plans to recover a rank that were undone those count since it died.
+func TestARankThatDiesAgainIsTriedAnew(t *testing.T) {
+	x := topology.Place{Host: "X"}
+	m := New(Config{Level: Crashes}, topology.New([]topology.Place{x, {Host: "Y"}}))
+	m.Step(start, HostJoined{Host: "X", Trusted: true})
+	m.Step(start, HostJoined{Host: "Y", Trusted: true})
+	m.Step(start, ProcessReady{topology.Place{Host: "Y", Slot: 1}})
+	plans := plansOf(m.Step(start, ProcessLost{Place: x, Why: Killed}))
+	m.ranks[0].undone = undoneMost - 1
+	m.Step(start, PlanEnded{ID: plans[0].ID, Outcome: adapt.Outcome{End: adapt.Finished}})
+	m.Step(start, ProcessReady{topology.Place{Host: "X", Slot: 1}})
+	plans = plansOf(m.Step(start, ProcessLost{Place: m.at(0), Why: Killed}))
+	require.Len(t, plans, 1)
+	m.Step(start, PlanEnded{ID: plans[0].ID, Outcome: adapt.Outcome{End: adapt.Undone}})
+	require.Len(t, plansOf(m.Step(start.Add(tryAgain), Tick{})), 1)
+}
+
+// A host is not empty while a rank comes.
+func TestAHostToWhichARankComesIsNotEmpty(t *testing.T) {
+	m := New(Config{}, topology.New([]topology.Place{{Host: "X"}}))
+	for _, h := range []string{"X", "Y"} {
+		m.Step(start, HostJoined{Host: h, Trusted: true})
+	}
+	m.Step(start, ProcessReady{topology.Place{Host: "Y"}})
+	require.Len(t, plansOf(m.Step(start, Drain{Host: "X"})), 1)
+	for _, a := range m.Step(start, Drain{Host: "Y"}) {
+		require.NotContains(t, a.(Tell).Record.Why, "the host is empty")
+	}
+	require.True(t, m.Drains("Y"))
+}
+
+// Nobody hands over to a host in quarantine, until the operator says that it is well, nor to one that is not trusted if there is another.
+func TestWhoIsInQuarantineDoesNotLead(t *testing.T) {
+	for _, c := range []struct {
+		well, trusted bool
+		to            string
+	}{{true, true, "Y"}, {true, false, "Z"}, {false, true, "Z"}} {
+		m := New(Config{}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
+		m.Step(start, LeadingFrom{"X"})
+		for slot, h := range []string{"X", "Y", "Z"} {
+			m.Step(start, HostJoined{Host: h, Trusted: h != "Y" || c.trusted})
+			m.Step(start, ProcessReady{topology.Place{Host: "Z", Slot: slot}})
+		}
+		m.blameHost("Y", "it was slow")
+		if c.well {
+			m.Step(start, Uncordon{Host: "Y"})
+		}
+		require.Equal(t, c.well, m.Takes("Y"))
+		require.Contains(t, m.Step(start, Drain{Host: "X"}), HandOver{c.to, "the operator drains X"})
+	}
+}
+
+// An interest group is those that a rank exchanges messages with now.
+func TestAnInterestGroupForgets(t *testing.T) {
+	m := New(Config{}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}, {Host: "Z"}}))
+	m.Step(start, Traffic{0, []Flow{{To: 1, Rate: 1}}})
+	m.Step(start, Traffic{0, []Flow{{To: 2, Rate: 1}}})
+	require.Empty(t, m.Group(1))
+	require.Equal(t, []topology.Rank{0}, m.Group(2))
 }
 
 // A host that has just been emptied can be drained once more, by whoever did not know.
@@ -186,4 +273,31 @@ func TestADrainTriesThoseLastThatCouldNotLeave(t *testing.T) {
 		todo = m.Step(now, Tick{})
 	}
 	require.True(t, left)
+}
+
+// That a link was well before others of its host fell says nothing of the host.
+func TestWhatWasFineBeforeProvesNothing(t *testing.T) {
+	for at, proves := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
+		m := New(Config{}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}, {Host: "Z"}}))
+		for _, h := range []string{"X", "Y", "Z"} {
+			m.Step(start, HostJoined{Host: h, Trusted: true})
+		}
+		m.fine[Link{"X", "Z", "lan"}] = fine{start.Add(at), 1e7}
+		m.Step(start.Add(time.Second), Breach{Link: Link{"X", "Y", "lan"}, Promised: 1e7, Seen: 1e5})
+		require.Equal(t, proves, slices.Contains(m.evidence(m.falls()).Fine, Port{"X", "lan", true}))
+	}
+}
+
+// No path is taken of which either end ails.
+func TestAPathThatAilsIsNotTaken(t *testing.T) {
+	l := Link{"X", "Y", "lan"}
+	for _, ails := range []Port{{"X", "wan", true}, {"Y", "wan", false}, {"Z", "wan", true}} {
+		m := New(Config{}, topology.New([]topology.Place{{Host: "X"}, {Host: "Y"}}))
+		for _, h := range []string{"X", "Y"} {
+			m.Step(start, HostJoined{Host: h, Trusted: true, Networks: []string{"lan", "wan"}})
+		}
+		m.ailing = map[Port]float64{ails: 1}
+		o := m.otherPath(Trouble{Suspect: Suspect{Link: l}, Falls: []Fall{{l, 1e7, 1e5}}, Left: 0.01}, 1)
+		require.Equal(t, ails.Host == "Z", o.Refused == "", "%v", ails)
+	}
 }
