@@ -96,6 +96,56 @@ func TestBreachBeginsAndEndsOnce(t *testing.T) {
 	require.Contains(t, f.began[1].String(), "nothing arrived for")
 }
 
+// One good reading is no recovery, a second time as little as the first; and how sure a breach is stays a probability however
+// long it lasts.
+func TestASecondBreachEndsAsTheFirst(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(100, over(there, 12e6))
+	f.each(1000, over(there, 0.6e6))
+	require.InDelta(t, 1, broken(f.watch)[0].Sure, 0.01)
+	f.each(50, over(there, 12e6))
+	require.Len(t, f.ended, 1)
+	for len(f.began) < 2 {
+		f.each(1, over(there, 0.6e6))
+	}
+	f.each(1, over(there, 12e6))
+	require.Len(t, f.ended, 1)
+	f.each(50, over(there, 12e6))
+	require.Len(t, f.ended, 2)
+	require.True(t, f.ended[1].Ended.After(f.began[1].Since))
+}
+
+// A link that hung, and is slow since, is not well when its program asks for less.
+func TestSlackAfterAHangIsNoRecovery(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	f.each(100, over(there, 12e6))
+	f.each(20, over(there, 0))
+	require.Len(t, f.began, 1)
+	f.each(10, over(there, 0.6e6))
+	f.each(100, slack(over(there, 0.6e6)))
+	require.Empty(t, f.ended)
+}
+
+// A link is in doubt with less than a third of what others promise. Each counts once, though it was learned anew.
+func TestWhichLinksAreInDoubt(t *testing.T) {
+	f := newFeed(t, WatchOptions{Mode: Enforce})
+	z, other := Link{"X", "Z", "lan"}, Link{"Z", "Y", "lan"}
+	f.each(100, over(z, 12e6))
+	f.each(100, over(back, 12e6))
+	f.each(100, over(there, 5e6))
+	f.each(100, over(other, 3e6))
+	for _, p := range f.watch.Contract().Promises {
+		require.Equal(t, p.Link == other, p.Doubt != "", "%v", p.Link)
+	}
+	f.each(200, over(other, 12e6))
+	for _, p := range f.watch.Contract().Promises {
+		require.Empty(t, p.Doubt, "%v", p.Link)
+	}
+	for _, all := range f.watch.like {
+		require.Len(t, all, 4)
+	}
+}
+
 func TestHangsBreachWithoutPromise(t *testing.T) {
 	f := newFeed(t, WatchOptions{Mode: Enforce})
 	short := Reading{Link: there, Size: Small, Over: 100 * time.Millisecond, Busy: 90 * time.Millisecond, Bytes: 800}
