@@ -1,12 +1,18 @@
 package process
 
 import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/checkpoint"
+	"github.com/mpiv/mpiv/internal/control"
 	"github.com/mpiv/mpiv/internal/engine"
+	"github.com/mpiv/mpiv/internal/witness"
 )
 
 func message(index uint32, seq, after uint64) checkpoint.Determinant {
@@ -112,4 +118,41 @@ func TestGoingOnForgetsLaterSnapshots(t *testing.T) {
 		got[x] = true
 	}
 	require.Equal(t, choicesOf(map[uint32]uint64{1: 11, 2: 21, 3: 31, 4: 41}, nil), got)
+}
+
+// Another host is to know what a life begins with, as what it chooses.
+func TestWhatALifeBeginsWithIsWitnessed(t *testing.T) {
+	dir := t.TempDir()
+	page, err := witness.Create(dir)
+	require.NoError(t, err)
+	defer page.Close()
+	l := &Life{p: &Process{dir: dir, page: page, options: control.Options{Survive: "crashes"}}}
+	_, err = l.recording([]checkpoint.Determinant{message(1, 11, 0), message(2, 12, 0)}, engine.Counts{})
+	require.NoError(t, err)
+	defer l.choices.Close()
+	require.EqualValues(t, 3, page.Recorded(), "that they are of this life, and each of them")
+}
+
+// A rank does not go on with some of its choices.
+func TestChoicesBehindADamagedOneAreMissed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "choices-0.1")
+	var some []checkpoint.Determinant
+	for i := range uint32(8) {
+		some = append(some, message(1+i, 0xabcdef+uint64(i), 4))
+	}
+	d, err := checkpoint.ReplaceDeterminants(file, some)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	all, err := readChoices(file)
+	require.NoError(t, err)
+	require.Len(t, all, 8)
+
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	at := bytes.Index(text, binary.LittleEndian.AppendUint64(nil, 0xabcdef+3))
+	require.Positive(t, at)
+	text[at]++
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	_, err = readChoices(file)
+	require.ErrorIs(t, err, checkpoint.ErrCorrupt)
 }
