@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpiv/mpiv/internal/events"
+	"github.com/mpiv/mpiv/internal/ledger"
 	"github.com/mpiv/mpiv/internal/rundir"
 )
 
@@ -356,4 +358,36 @@ func TestAnOrderIsAnsweredWithTheHostsName(t *testing.T) {
 	require.Empty(t, ans.Error)
 	require.Equal(t, "me@b", ans.Host)
 	require.True(t, a.policy.machine.Cordoned("me@b"))
+}
+
+// A host that is being added, and does not come, leaves nothing that the job waits for, here or under the next head.
+func TestAHostThatIsNotAddedLeavesNothing(t *testing.T) {
+	a, n := surviving(1, 0)
+	lj := ledger.Job{Name: "j", Hosts: []string{"a", "b"}}
+	for _, p := range a.processes {
+		lj.Processes = append(lj.Processes, ledger.Added{Host: p.host.index, Ranks: p.ranks})
+	}
+	a.pen = &pen{Pen: ledger.NewPen(new(ledger.State))}
+	a.record(ledger.Entry{Job: &lj})
+	a.running, a.draining = 2, 2
+	h := &host{index: 2, name: "c", place: n}
+	var told error
+	h.adding = &adding{slots: 1, ended: func(err error) { told = err }}
+	a.hosts = append(a.hosts, h)
+	a.record(ledger.Entry{HostAdded: &ledger.HostAdded{Name: "c"}})
+	a.job.Programs = []Program{{Path: "x"}}
+	for _, p := range a.processes {
+		p.prog = &a.job.Programs[0]
+	}
+	_, err := a.newSpare(h, a.processes[0])
+	require.NoError(t, err)
+	require.Equal(t, 3, a.running)
+	a.notAdded(h, io.EOF)
+	require.ErrorIs(t, told, io.EOF)
+	require.Equal(t, 2, a.running)
+	require.True(t, a.processes[2].judged && h.lost)
+	require.True(t, a.pen.State.Hosts[2].Lost && a.pen.State.Processes[2].Gone)
+	told = nil
+	a.notAdded(h, io.EOF)
+	require.NoError(t, told, "it is told once")
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +54,44 @@ func TestTheAgentsOwnPauseDoesNotCount(t *testing.T) {
 	a.stops.last = time.Now().Add(-time.Hour)
 	a.judgeStops()
 	require.LessOrEqual(t, a.processes[1].stop.alone, 2*hangJudge)
+}
+
+// A process that hangs and cannot even die is done without: its rank goes on elsewhere.
+func TestWhoCannotDieIsDoneWithout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, n := surviving(1, 1, 0)
+		a.done = make(chan struct{})
+		p := a.processes[0]
+		a.running, p.stop.hung = 3, "is stopped: it hangs"
+		begun := time.Now()
+		a.putOut(p)
+		require.Equal(t, []int{0}, n.killed)
+		for len(a.processes[2].ranks) == 0 {
+			select {
+			case f := <-a.events:
+				f()
+			case <-time.After(time.Minute):
+				t.Fatal("its rank goes on nowhere")
+			}
+		}
+		require.LessOrEqual(t, time.Since(begun), 2*hangEnd)
+		require.True(t, p.judged)
+		require.Equal(t, 2, a.running)
+		for t := range a.timers {
+			t.Stop()
+		}
+	})
+}
+
+// A process is not ended for a hang if there is no spare for each of its ranks; at level "report", only if it takes part.
+func TestWhoHangsIsEndedOnlyIfThatHelps(t *testing.T) {
+	a, _ := surviving(2, 1, 0)
+	p := a.processes[0]
+	require.False(t, a.mayReplace(p), "two ranks, and one spare process")
+	a.processes = append(a.processes, &process{index: 3, host: a.hosts[2], joined: true, started: true})
+	require.True(t, a.mayReplace(p))
+	a.job.Options.Survive = "report"
+	require.True(t, a.mayReplace(p))
+	p.joined = false
+	require.False(t, a.mayReplace(p))
 }

@@ -366,6 +366,24 @@ func TestTwoAreEvictedWhoHaveTheCopies(t *testing.T) {
 	}
 }
 
+// A host has the ranks that are there, and those that come; and is vacated without any when it was told to end.
+func TestWhatIsOnAHost(t *testing.T) {
+	a, _ := surviving(2, 0)
+	h := a.hosts
+	m := &move{rank: 1, from: a.processes[0], to: a.processes[1]}
+	a.survival.moving[1] = m
+	require.Equal(t, []int{2, 1}, []int{a.ranksOn(h[0]), a.ranksOn(h[1])})
+	h[1].evicted = true
+	require.False(t, a.vacated(h[1]), "one comes")
+	m.came, m.from.ranks, m.to.ranks = true, []int{0}, []int{1}
+	require.Equal(t, 2, a.ranksOn(h[0]), "its state may still be there")
+	delete(a.survival.moving, 1)
+	h[0].evicted, m.from.ranks = true, nil
+	require.True(t, a.vacated(h[0]))
+	h[0].evicted = false
+	require.False(t, a.vacated(h[0]))
+}
+
 // A head hears that an agent is to end, though the one before had heard it, or nobody.
 func TestWhoIsToEndTellsTheNextHead(t *testing.T) {
 	b := newBooks()

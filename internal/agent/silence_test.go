@@ -98,6 +98,7 @@ func TestHeardOfElsewhere(t *testing.T) {
 			m.Over = time.Second
 			a.heard(a.processes[c.by], m, now)
 			require.WithinDuration(t, now.Add(-100*time.Millisecond), h.alive.Time(), 0, "a late word of what was earlier")
+			require.WithinDuration(t, now.Add(-100*time.Millisecond), a.met[pairOf(h, a.processes[c.by].host)], 0, "of the two, too")
 		})
 	}
 }
