@@ -202,3 +202,105 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// secondHead is the head after one that wrote much: rank 0 has moved to process 2 and is to go on to process 5, rank 1 was recovered
+// in process 3 from a snapshot that nobody had called covered, and process 4 was condemned.
+func secondHead(t *testing.T) (*Agent, *notebook) {
+	j, _, _ := lossy(t, "ring", 3, 2, 0)
+	j = j.withDefaults()
+	j.Quiet = true
+	text, err := json.Marshal(plan{Job: j.portable()})
+	require.NoError(t, err)
+	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Ranks: []int{0}}, {Host: 1, Ranks: []int{1}}, {Host: 2}, {Host: 0, Slot: 1}}}
+	for _, h := range j.Hosts {
+		job.Hosts = append(job.Hosts, h.Name)
+	}
+	state := new(ledger.State)
+	for _, e := range []ledger.Entry{
+		{Job: &job}, {Started: &ledger.Started{Copied: true}}, {Added: &ledger.Added{Host: 1, Slot: 1}}, {Added: &ledger.Added{Host: 1, Slot: 2}},
+		{Moving: &ledger.Moving{Rank: 0, From: 0, To: 2, Epoch: 2}}, {Came: &ledger.Came{Epoch: 2}}, {MoveEnded: &ledger.MoveEnded{Epoch: 2}},
+		{Covered: &ledger.Covered{Rank: 1, Version: ledger.Version{Epoch: 1, Number: 5}}},
+		{Recovered: &ledger.Recovered{Epoch: 3, Lost: []int{1}, Ranks: []ledger.Revived{{Rank: 1, Process: 3, From: ledger.Version{Epoch: 1, Number: 6}, File: "f"}}}},
+		{Condemned: &ledger.Condemned{Process: 4}}, {Moving: &ledger.Moving{Rank: 0, From: 2, To: 5, Epoch: 4}},
+	} {
+		require.NoError(t, state.Apply(e))
+	}
+	a, n := newAgent(j), &notebook{sent: map[int][]control.Message{}}
+	require.NoError(t, a.recall(state))
+	a.first = len(job.Processes)
+	a.pen = &pen{Pen: ledger.NewPen(state)}
+	a.emitJob()
+	for _, h := range a.hosts {
+		h.place = n
+	}
+	return a, n
+}
+
+func TestWhatTheNextHeadKnows(t *testing.T) {
+	a, _ := secondHead(t)
+	s, h, p := a.survival, a.hosts, a.processes
+	require.True(t, s.copied && p[4].condemned && p[1].judged)
+	require.Equal(t, []int{4}, s.lost)
+	require.Equal(t, map[int]version{1: {1, 5}}, s.covered)
+	require.Equal(t, map[control.Life]*host{{Rank: 0, Epoch: 1}: h[0], {Rank: 1, Epoch: 1}: h[1], {Rank: 0, Epoch: 2}: h[2], {Rank: 1, Epoch: 3}: h[0]}, s.homes)
+	require.Equal(t, map[int]since{1: {3, version{1, 6}}}, s.since)
+	require.Len(t, s.moving, 1)
+	require.Equal(t, []any{p[2], p[5], false}, []any{s.moving[0].from, s.moving[0].to, s.moving[0].came})
+
+	require.NoError(t, a.pen.State.Apply(ledger.Entry{Void: &ledger.Void{Epoch: 4}}))
+	third := newAgent(a.job)
+	require.NoError(t, third.recall(a.pen.State))
+	require.Empty(t, third.survival.moving, "one has ended, one came to nothing")
+
+	adopt := a.recovery(p[3], a.pen.State.Change(3).Recovered).Adopt
+	require.False(t, adopt.Covered, "it was not known to be")
+	require.Equal(t, []uint32{3, 1}, adopt.Lives)
+	require.Nil(t, a.recovery(p[2], a.pen.State.Change(3).Recovered).Adopt)
+}
+
+// What the deputies say is believed, and what has happened meanwhile is seen to: who was to be killed is, a move that came to nothing is void.
+func TestWhatTheNextHeadIsTold(t *testing.T) {
+	a, n := secondHead(t)
+	h, p := a.hosts, a.processes
+	a.draining = 5
+	of := control.Rejoined{Processes: []control.Account{
+		{Process: 2, Hello: &control.Hello{}, Start: 1, Maps: []uint32{3}, Ready: &control.Ready{Addrs: []control.Addr{{}}}, Saved: []control.Saved{{Rank: 0, Epoch: 2, Number: 3, File: "g"}}, Stayed: []control.Stayed{{Rank: 0, Epoch: 4}}, Drained: true},
+	}}
+	on := control.Rejoined{Processes: []control.Account{{Process: 1, Start: 1}, {Process: 4, Start: 2, Ready: &control.Ready{Addrs: []control.Addr{{}}}}, {Process: 5, Start: 2}}, Heard: []control.Life{{Rank: 0, Epoch: 2}}}
+	a.believe(h[2], of)
+	a.believe(h[1], on)
+	require.Equal(t, 2, a.ready)
+	require.Equal(t, []stored{{version{2, 3}, h[2], "g"}}, a.storedOf(0))
+	require.True(t, p[2].drained && !p[1].drained)
+	require.Equal(t, 5, a.draining, "of one the output has been passed on, of one that is gone it has not")
+	require.Equal(t, []*host{h[1]}, a.survival.witnesses[h[2]])
+
+	a.retell(p[2], &of.Processes[0])
+	require.NotNil(t, n.sent[2][0].Meet)
+	require.Equal(t, 4, n.sent[2][0].Meet.Index)
+	require.EqualValues(t, 4, n.sent[2][len(n.sent[2])-1].Depart.Epoch)
+	a.catchUp(h[1], on, len(p))
+	require.ElementsMatch(t, []int{1, 4}, n.killed)
+	a.catchUp(h[2], of, len(p))
+	require.Empty(t, a.survival.moving)
+	require.Equal(t, ledger.Voided, a.pen.State.Change(4).Kind)
+}
+
+// The agent of a host that was given up is not listened to, nor are its ranks.
+func TestWhoWasGivenUpDoesNotComeBack(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		a, _ := secondHead(t)
+		a.back = &reconvention{came: map[*host]returned{}, there: map[*host]time.Time{}}
+		r := &remote{a: a, host: a.hosts[1], out: make(chan control.ToAgent, 1)}
+		r.host.lost = lost
+		a.rejoined(r, control.Rejoined{}, "there", make(chan bool, 1))
+		_, came := a.back.came[r.host]
+		require.Equal(t, !lost, came)
+		if lost {
+			require.NotNil(t, (<-r.out).Over)
+		}
+		for timer := range a.timers {
+			timer.Stop()
+		}
+	}
+}
