@@ -44,6 +44,7 @@ func (m *Mutex) wait() {
 	const (
 		spins  = 64
 		yields = 64
+		naps   = 64 // some milliseconds
 	)
 	var since time.Time
 	for n := -spins; !m.TryLock(); n++ {
@@ -58,18 +59,18 @@ func (m *Mutex) wait() {
 			// In a bubble of testing/synctest the clock stands still while the
 			// holder works. A sleep would set it forward.
 			runtime.Gosched()
-		default:
+		case n < yields+naps:
 			runtime.Gosched()
-			nap(min(time.Duration(n-yields+1)*time.Microsecond, napMost))
+			nap()
+		default: // its goroutine waits for a P, maybe that of who waits
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-const napMost = 100 * time.Microsecond
-
-// nap sleeps in the thread of the caller. To sleep in the scheduler takes longer, a
-// whole millisecond of its poller, and wakes another thread again and again until then.
-func nap(d time.Duration) {
-	t := unix.NsecToTimespec(int64(d))
+// nap sleeps in the thread of the caller, for as short as can be: some 50 µs. To sleep in the scheduler takes longer,
+// a whole millisecond of its poller, and wakes another thread again and again until then.
+func nap() {
+	t := unix.NsecToTimespec(1)
 	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
