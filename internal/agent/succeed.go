@@ -586,6 +586,10 @@ func (a *Agent) conclude(v ledger.Verdict) {
 		return
 	}
 	a.ending, a.code = true, v.Code
+	a.emit(events.Event{Kind: events.JobVerdict, Text: v.Text, Verdict: &events.Verdict{Code: v.Code}})
+	if v.Text != "" { // the head before may not have come to say it
+		a.say("the job ends, as the agent that led it has decided: " + v.Text)
+	}
 	for _, p := range a.everyone() {
 		if !p.send(control.Message{Stop: &control.Stop{Reason: v.Text}}) {
 			p.kill(syscall.SIGTERM)

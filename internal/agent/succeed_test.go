@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -303,4 +304,37 @@ func TestWhoWasGivenUpDoesNotComeBack(t *testing.T) {
 			timer.Stop()
 		}
 	}
+}
+
+// Why the job ends the next head says: the one before may have been lost before its words were shown.
+func TestAVerdictOfTheHeadBefore(t *testing.T) {
+	j, _, _ := lossy(t, "ring", 2, 2, 0)
+	j = j.withDefaults()
+	text, err := json.Marshal(plan{Job: j.portable()})
+	require.NoError(t, err)
+	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}}}
+	for _, h := range j.Hosts {
+		job.Hosts = append(job.Hosts, h.Name)
+	}
+	state := new(ledger.State)
+	for _, e := range []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Verdict: &ledger.Verdict{Code: 7, Text: "rank 1: it is over"}}} {
+		require.NoError(t, state.Apply(e))
+	}
+	a := newAgent(j)
+	require.NoError(t, a.recall(state))
+	a.pen = &pen{Pen: ledger.NewPen(state)}
+	var errs bytes.Buffer
+	a.speaker = newSpeaker(&stream{screen: new(screen), w: &errs})
+	a.emitJob()
+	for _, p := range a.processes {
+		p.judged, p.exited = true, true // nobody is left to be told
+	}
+	a.conclude(*state.Verdict)
+	for timer := range a.timers {
+		timer.Stop()
+	}
+	a.speaker.close()
+	require.Contains(t, errs.String(), "rank 1: it is over")
+	require.Equal(t, 7, a.code)
+	require.Equal(t, 7, a.news.state.Verdict.Verdict.Code)
 }
