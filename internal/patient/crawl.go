@@ -12,10 +12,11 @@ import (
 // long. A kernel sends nothing for a process that is stopped but what was on its way; over a cut in the
 // other direction it sends that again and again, so what is here already does not count.
 type crawl struct {
-	come   uint64      // the bytes that were next, and the segments that were not
-	seen   Moment      // when there were more, or the reader got something
-	until  Moment      // how long it goes on
-	queued atomic.Bool // by how long round trips take
+	come   uint64       // the bytes that were next, and the segments that were not
+	seen   Moment       // when there were more, or the reader got something
+	until  Moment       // how long it goes on
+	queued atomic.Bool  // by how long round trips take
+	prompt atomic.Int32 // looks in a row, since something came, at which what is sent there is acknowledged at once
 }
 
 // see takes how a connection is now, whose reader got something last at heard.
@@ -24,6 +25,7 @@ func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Durat
 	switch {
 	case heard.After(seen):
 		seen = heard
+		c.prompt.Store(0)
 	case come != c.come:
 		seen = now
 	}
@@ -33,6 +35,11 @@ func (c *crawl) see(info *unix.TCPInfo, heard, now time.Time, silence time.Durat
 	queued := rtt >= silence/QueueShows+ackDelayed
 	if queued {
 		patience += rtt + 4*time.Duration(info.Rttvar)*time.Microsecond // as TCP waits itself
+	}
+	if acked := time.Duration(info.Last_ack_recv) * time.Millisecond; queued || acked > silence/3 {
+		c.prompt.Store(0)
+	} else {
+		c.prompt.Add(1)
 	}
 	c.seen.Set(seen)
 	c.until.Set(seen.Add(patience))
@@ -45,6 +52,10 @@ const ackDelayed = 200 * time.Millisecond
 
 // goesOn tells whether something of the other end came lately, or may take as long.
 func (c *crawl) goesOn(now time.Time) bool { return c.until.After(now) }
+
+// hangs tells whether the other end's process does, by its kernel: that takes in, and acknowledges at once over
+// the same link, all that it is sent, for so many waits.
+func (c *crawl) hangs(waits int32) bool { return c.prompt.Load() >= waits }
 
 // sign tells whether something came after a time, or may stand in a queue.
 func (c *crawl) sign(since time.Time) bool {

@@ -35,7 +35,7 @@ type Conn struct {
 	Answered Moment
 
 	// Elsewhere is when something of the other end's host came to processes on others, last: its link
-	// may be full. Nil: that is not known.
+	// may be full, unless its kernel answers at once. Nil: that is not known.
 	Elsewhere *Moment
 
 	// Missed is called after each wait in which nothing came; nil: nothing is. Set by who reads.
@@ -70,10 +70,11 @@ func (c *Conn) wasElsewhere() time.Duration {
 	return c.Elsewhere.Since()
 }
 
-// Sign tells whether there was a sign of life after a time, or of what may hold it up.
+// Sign tells whether there was a sign of life after a time, or of what may hold it up. Who asks waits for a silence
+// without any, so it need not be as sure as Read.
 func (c *Conn) Sign(since time.Time) bool {
 	return c.At.After(since) || c.Heard() < control.AlivePatient &&
-		(c.Answered.After(since) || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since))
+		(c.Answered.After(since) || c.crawl.sign(since) || c.wasElsewhere() < time.Since(since) && !c.crawl.hangs(Waits/3))
 }
 
 // A Silent is the error of a Read: for how long nothing was heard.
@@ -95,7 +96,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 			return n, err
 		}
 		answered := c.Answered.Since() < c.silence
-		excused := answered || c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/Waits || c.Excuse != nil && c.Excuse()
+		excused := answered || c.crawl.goesOn(time.Now()) || c.wasElsewhere() < c.silence-c.silence/Waits && !c.crawl.hangs(Waits) || c.Excuse != nil && c.Excuse()
 		if quiet >= control.AlivePatient || !excused {
 			return 0, Silent(quiet)
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,19 +25,21 @@ func TestSilence(t *testing.T) {
 		excused time.Duration // until when there is an excuse; 0: there is never
 		seen    time.Duration // when it answers over another connection; 0: never
 		other   time.Duration // when something of its host comes to a process on another; 0: never
+		hangs   bool          // its kernel answers at once
 		crawls  time.Duration // until when the kernel says that something may come; 0: it does not
 		speaks  time.Duration // when something comes; 0: never
 		most    time.Duration // when the read ends
 	}{
-		"nothing comes":              {most: silence},
-		"something comes":            {speaks: 900 * time.Millisecond, most: 900 * time.Millisecond},
-		"too late":                   {speaks: 1100 * time.Millisecond, most: silence},
-		"excused":                    {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
-		"excused, something comes":   {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
-		"seen by another way":        {seen: 600 * time.Millisecond, most: 600*time.Millisecond + silence},
-		"seen by others":             {other: 650 * time.Millisecond, most: 650*time.Millisecond + silence - silence/Waits},
-		"segments come":              {crawls: 1550 * time.Millisecond, most: 1550 * time.Millisecond},
-		"nobody is excused for ever": {excused: time.Hour, most: control.AlivePatient},
+		"nothing comes":                 {most: silence},
+		"something comes":               {speaks: 900 * time.Millisecond, most: 900 * time.Millisecond},
+		"too late":                      {speaks: 1100 * time.Millisecond, most: silence},
+		"excused":                       {excused: 2500 * time.Millisecond, most: 2500 * time.Millisecond},
+		"excused, something comes":      {excused: 5 * time.Second, speaks: 3 * time.Second, most: 3 * time.Second},
+		"seen by another way":           {seen: 600 * time.Millisecond, most: 600*time.Millisecond + silence},
+		"seen by others":                {other: 650 * time.Millisecond, most: 650*time.Millisecond + silence - silence/Waits},
+		"it hangs on a host that works": {other: 650 * time.Millisecond, hangs: true, most: silence},
+		"segments come":                 {crawls: 1550 * time.Millisecond, most: 1550 * time.Millisecond},
+		"nobody is excused for ever":    {excused: time.Hour, most: control.AlivePatient},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,6 +67,9 @@ func TestSilence(t *testing.T) {
 				}
 				if c.other > 0 {
 					time.AfterFunc(c.other, func() { p.Elsewhere.Set(time.Now()) })
+				}
+				if c.hangs {
+					p.crawl.prompt.Store(Waits)
 				}
 				if c.seen > 0 {
 					time.AfterFunc(c.seen, func() { p.Answered.Set(time.Now()) })
@@ -130,6 +136,39 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
+// Who takes in what it is sent, at once and for a whole silence, and says nothing, hangs: a link that is full
+// holds up what is acknowledged, too.
+func TestHangs(t *testing.T) {
+	const silence = time.Second
+	for name, c := range map[string]struct {
+		rtt   time.Duration
+		acked []uint32 // how long ago, in ms, by each wait
+		want  bool
+	}{
+		"it takes in all":         {time.Millisecond, []uint32{90, 10, 110, 60, 200, 90, 90, 300, 90, 90}, true},
+		"for less than a silence": {time.Millisecond, []uint32{90, 10, 110, 60, 200, 90, 90, 300, 90}, false},
+		"but for a moment":        {time.Millisecond, []uint32{90, 90, 90, 90, 90, 334, 90, 90, 90, 90, 90}, false},
+		"which the queue did":     {400 * time.Millisecond, []uint32{90, 90, 90, 90, 90, 90, 90, 90, 90, 90}, false},
+		"it is cut off":           {time.Millisecond, []uint32{100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100}, false},
+		"since it was cut off":    {time.Millisecond, []uint32{400, 500, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var x crawl
+			heard := time.Now()
+			look := func(wait int, ms uint32) {
+				x.see(&unix.TCPInfo{Rtt: uint32(c.rtt.Microseconds()), Last_ack_recv: ms}, heard, heard.Add(time.Duration(wait)*silence/Waits), silence)
+			}
+			for wait, ms := range c.acked {
+				look(wait+1, ms)
+			}
+			require.Equal(t, c.want, x.hangs(Waits))
+			heard = heard.Add(2 * silence) // something comes
+			look(1, 10)
+			require.False(t, x.hangs(Waits))
+		})
+	}
+}
+
 // A sign of life is also what another connection, another host or the kernel has seen, but not for ever.
 func TestSign(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -140,6 +179,7 @@ func TestSign(t *testing.T) {
 		"something came":               {func(c *Conn, now time.Time) { c.At.Set(now) }, true},
 		"it answered":                  {func(c *Conn, now time.Time) { c.Answered.Set(now) }, true},
 		"others heard of it":           {func(c *Conn, now time.Time) { c.Elsewhere.Set(now) }, true},
+		"others heard, but it hangs":   {func(c *Conn, now time.Time) { c.Elsewhere.Set(now); c.crawl.prompt.Store(Waits / 3) }, false},
 		"a segment came":               {func(c *Conn, now time.Time) { c.crawl.seen.Set(now) }, true},
 		"something may be in a queue":  {func(c *Conn, now time.Time) { c.crawl.until.Set(now.Add(1)); c.crawl.queued.Store(true) }, true},
 		"there is no queue":            {func(c *Conn, now time.Time) { c.crawl.until.Set(now.Add(1)) }, false},
@@ -176,10 +216,58 @@ func TestTheKernelWaitsAsLong(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	p := &Conn{Conn: tls.Client(c, new(tls.Config))}
-	p.Wait(time.Second)
+	defer p.Wait(time.Second)()
 	socket.Do(c, func(fd int) {
 		ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Duration(ms)*time.Millisecond, control.AlivePatient)
 	})
+}
+
+// Who hangs on a host that works is known long before patience ends: its kernel takes in what it is sent, though others
+// hear of its host.
+func TestWhoHangsIsKnown(t *testing.T) {
+	const silence = time.Second
+	authority, err := identity.NewAuthority("job")
+	require.NoError(t, err)
+	credentials, err := authority.Issue(identity.Agent, 0)
+	require.NoError(t, err)
+	id, err := credentials.Open()
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	near, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer near.Close()
+	far, err := ln.Accept()
+	require.NoError(t, err)
+	defer far.Close()
+	hangs, p := tls.Server(far, id.TLS()), &Conn{Conn: tls.Client(near, id.TLS()), Elsewhere: new(Moment)}
+	shaken := make(chan error)
+	go func() { shaken <- hangs.Handshake() }()
+	require.NoError(t, p.Handshake())
+	require.NoError(t, <-shaken)
+
+	defer p.Wait(silence)()
+	over := make(chan struct{})
+	var says sync.WaitGroup
+	says.Go(func() {
+		for tick := time.NewTicker(silence / Waits); ; {
+			select {
+			case now := <-tick.C:
+				p.Elsewhere.Set(now)
+				p.Write([]byte{7})
+			case <-over:
+				tick.Stop()
+				return
+			}
+		}
+	})
+	_, err = p.Read(make([]byte, 1))
+	close(over)
+	says.Wait()
+	var quiet Silent
+	require.ErrorAs(t, err, &quiet)
+	require.Less(t, time.Duration(quiet), control.AlivePatient)
 }
