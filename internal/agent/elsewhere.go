@@ -101,13 +101,11 @@ func (a *Agent) feed(p *process) {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := r.Read(buf)
-			for sent := 0; sent < n; {
-				k := a.feeding.take(n - sent)
-				if k == 0 {
+			if n > 0 {
+				if !a.feeding.take(n) {
 					return
 				}
-				send(bytes.Clone(buf[sent:sent+k]), false)
-				sent += k
+				send(bytes.Clone(buf[:n]), false)
 			}
 			if err != nil {
 				select {

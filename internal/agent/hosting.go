@@ -134,7 +134,7 @@ func (u upward) Write(p []byte) (int, error) {
 		if lines := bytes.LastIndexByte(p[sent:sent+n], '\n') + 1; lines > 0 {
 			n = lines
 		}
-		if !u.window.takeAll(n) {
+		if !u.window.take(n) {
 			return sent, syscall.EPIPE
 		}
 		u.d.say(control.FromAgent{Output: &control.Output{Process: u.of.process, Stderr: u.of.stderr, Data: p[sent : sent+n]}})

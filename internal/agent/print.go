@@ -125,25 +125,9 @@ func newWindow() *window {
 	return w
 }
 
-// take waits until some of n bytes have room and returns how many; 0 if nobody
-// takes them any more.
-func (w *window) take(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.free <= 0 && !w.broken {
-		w.room.Wait()
-	}
-	if w.broken {
-		return 0
-	}
-	n = min(n, w.free)
-	w.free -= n
-	return n
-}
-
-// takeAll waits until all of n bytes have room, which are no more than the window; false if nobody takes
+// take waits until all of n bytes have room, which are no more than the window; false if nobody takes
 // them any more.
-func (w *window) takeAll(n int) bool {
+func (w *window) take(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.free < n && !w.broken {

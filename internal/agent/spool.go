@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -209,15 +210,11 @@ func (s *spool) leave(f *front) {
 
 // partLocked notes that f has gone, and may come back in a moment.
 func (s *spool) partLocked(f *front) {
-	s.parted[f.viewer] = s.fronts[f].shows
-	for v, n := range s.parted { // of those who have gone for good
-		if len(s.parted) <= partedMost {
-			break
-		}
-		if n < s.gone {
-			delete(s.parted, v)
-		}
+	if _, before := s.parted[f.viewer]; !before && len(s.parted) == partedMost { // who is furthest behind has most likely gone for good
+		behind := slices.MinFunc(slices.Collect(maps.Keys(s.parted)), func(v, w string) int { return cmp.Compare(s.parted[v], s.parted[w]) })
+		delete(s.parted, behind)
 	}
+	s.parted[f.viewer] = s.fronts[f].shows
 	delete(s.fronts, f)
 	s.expectLocked()
 }

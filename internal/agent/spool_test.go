@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/tls"
 	"net"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,6 +208,20 @@ func TestSpoolForOneThatHasMissedSome(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of viewers that come and go, and never again, the last are known.
+func TestSpoolForgetsViewers(t *testing.T) {
+	s := newSpool()
+	defer s.close()
+	for i := range 3 * partedMost {
+		f := someFront()
+		f.viewer = strconv.Itoa(i)
+		s.join(f)
+		s.leave(f)
+	}
+	require.Len(t, s.parted, partedMost)
+	require.Contains(t, s.parted, strconv.Itoa(3*partedMost-1))
 }
 
 // Where more was written than is kept before it came back, it is shown nothing twice.

@@ -17,18 +17,23 @@ import (
 	"github.com/mpiv/mpiv/internal/patient"
 )
 
-// The head before has written that a rank came to its new process; the deputy there, who
-// does not know whether it has, says so again to the next head.
-func TestAMoveThatCameUnderTheHeadBefore(t *testing.T) {
+// twoHosts is a job of two ranks, each on a host of its own, and of spare processes, and what a head has written of it.
+func twoHosts(t *testing.T, spare ...ledger.Added) (Job, ledger.Job) {
 	j, _, _ := lossy(t, "ring", 2, 2, 0)
 	j = j.withDefaults()
 	text, err := json.Marshal(plan{Job: j.portable()})
 	require.NoError(t, err)
-	job := ledger.Job{Name: "j", Plan: text}
+	job := ledger.Job{Name: "j", Plan: text, Processes: append([]ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}}, spare...)}
 	for _, h := range j.Hosts {
 		job.Hosts = append(job.Hosts, h.Name)
 	}
-	job.Processes = []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}, {Host: 1, Slot: 1}}
+	return j, job
+}
+
+// The head before has written that a rank came to its new process; the deputy there, who
+// does not know whether it has, says so again to the next head.
+func TestAMoveThatCameUnderTheHeadBefore(t *testing.T) {
+	j, job := twoHosts(t, ledger.Added{Host: 1, Slot: 1})
 	state := new(ledger.State)
 	for _, e := range []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Moving: &ledger.Moving{Rank: 0, From: 0, To: 2, Epoch: 2}}, {Came: &ledger.Came{Epoch: 2}}} {
 		require.NoError(t, state.Apply(e))
@@ -52,14 +57,7 @@ func TestAMoveThatCameUnderTheHeadBefore(t *testing.T) {
 // A process that ended under the head before had spoken: the job is not ended since the next
 // has not heard it.
 func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
-	j, _, _ := lossy(t, "ring", 2, 2, 0)
-	j = j.withDefaults()
-	text, err := json.Marshal(plan{Job: j.portable()})
-	require.NoError(t, err)
-	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}, {Host: 1, Slot: 1}}}
-	for _, h := range j.Hosts {
-		job.Hosts = append(job.Hosts, h.Name)
-	}
+	j, job := twoHosts(t, ledger.Added{Host: 1, Slot: 1})
 	state := new(ledger.State)
 	for _, e := range []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Recovered: &ledger.Recovered{Epoch: 2, Lost: []int{0}, Ranks: []ledger.Revived{{Rank: 0, Process: 2}}}}} {
 		require.NoError(t, state.Apply(e))
@@ -91,14 +89,7 @@ func TestAProcessThatEndedUnderTheHeadBefore(t *testing.T) {
 // A spare process that ended before it had joined, on a host that was lost later, does not make the next head take
 // the host for lost once more.
 func TestAHostThatWasLostUnderTheHeadBefore(t *testing.T) {
-	j, _, _ := lossy(t, "ring", 2, 2, 0)
-	j = j.withDefaults()
-	text, err := json.Marshal(plan{Job: j.portable()})
-	require.NoError(t, err)
-	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}, {Host: 0, Slot: 1}}}
-	for _, h := range j.Hosts {
-		job.Hosts = append(job.Hosts, h.Name)
-	}
+	j, job := twoHosts(t, ledger.Added{Host: 0, Slot: 1})
 	state := new(ledger.State)
 	entries := []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Added: &ledger.Added{Host: 1, Slot: 1}}, {HostLost: &ledger.HostLost{Host: 1}}}
 	unjudged := func() (all []int) {
@@ -123,14 +114,7 @@ func TestAHostThatWasLostUnderTheHeadBefore(t *testing.T) {
 // A host whose agent was there, and which had not joined, when the head died is lost to the next, which does not know
 // where it is reached.
 func TestAHostThatWasBeingAddedUnderTheHeadBefore(t *testing.T) {
-	j, _, _ := lossy(t, "ring", 2, 2, 0)
-	j = j.withDefaults()
-	text, err := json.Marshal(plan{Job: j.portable()})
-	require.NoError(t, err)
-	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}}}
-	for _, h := range j.Hosts {
-		job.Hosts = append(job.Hosts, h.Name)
-	}
+	j, job := twoHosts(t)
 	for _, joined := range []bool{false, true} {
 		state := new(ledger.State)
 		entries := []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {HostAdded: &ledger.HostAdded{Name: "z", Host: json.RawMessage(`{"Name":"z"}`)}}, {Added: &ledger.Added{Host: 2}}}
@@ -308,14 +292,7 @@ func TestWhoWasGivenUpDoesNotComeBack(t *testing.T) {
 
 // Why the job ends the next head says: the one before may have been lost before its words were shown.
 func TestAVerdictOfTheHeadBefore(t *testing.T) {
-	j, _, _ := lossy(t, "ring", 2, 2, 0)
-	j = j.withDefaults()
-	text, err := json.Marshal(plan{Job: j.portable()})
-	require.NoError(t, err)
-	job := ledger.Job{Name: "j", Plan: text, Processes: []ledger.Added{{Host: 0, Slot: 0, Ranks: []int{0}}, {Host: 1, Slot: 0, Ranks: []int{1}}}}
-	for _, h := range j.Hosts {
-		job.Hosts = append(job.Hosts, h.Name)
-	}
+	j, job := twoHosts(t)
 	state := new(ledger.State)
 	for _, e := range []ledger.Entry{{Job: &job}, {Started: &ledger.Started{}}, {Verdict: &ledger.Verdict{Code: 7, Text: "rank 1: it is over"}}} {
 		require.NoError(t, state.Apply(e))
